@@ -1,0 +1,5 @@
+"""Request handlers, one module per family. Importing this package declares them all."""
+
+from ottla.api import configs, fetch, groups, log_dirs, metadata, offsets, produce, topics, versions
+
+__all__ = ["configs", "fetch", "groups", "log_dirs", "metadata", "offsets", "produce", "topics", "versions"]

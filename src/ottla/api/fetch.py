@@ -1,0 +1,258 @@
+"""Fetch: the way out. Regions of files, never bytes.
+
+A request becomes a list of `Wanted`; reading it gives partitions with regions. If there is too little, the request waits on its
+partitions and is read again when enough has come or its time is up. What is not in the page cache is brought there by a thread
+before the answer is sent, so that a reader of old data never holds up the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from ottla.api.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, Session, Wanted
+from ottla.api.registry import LATER, Context, handles, shapes_errors_of
+from ottla.model import Error, KafkaError
+from ottla.records import legacy
+from ottla.records.codecs import Codec
+from ottla.replication.partition import READ_COMMITTED, Partition
+from ottla.replication.waiting import Waiter
+from ottla.storage.slices import FileSlice, NotCached
+from ottla.wire.apis.fetch import AbortedTransaction, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+
+log = logging.getLogger("ottla.api")
+
+NO_TOPIC_ID = bytes(16)
+EMPTY = b""
+
+
+@handles(FetchRequest)
+def fetch(ctx: Context, request: FetchRequest) -> Any:
+    try:
+        reading = _Reading(ctx, request)
+    except KafkaError as problem:
+        return FetchResponse(error_code=problem.error)
+    reading.start()
+    return LATER
+
+
+@shapes_errors_of(FetchRequest)
+def fetch_error(request: FetchRequest, error: Error, message: str) -> FetchResponse:
+    return FetchResponse(
+        error_code=error,
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(partition_index=one.partition, error_code=error, high_watermark=-1, records=EMPTY)
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+class _Reading:
+    """One fetch request, from its arrival to its answer."""
+
+    __slots__ = (
+        "_bytes", "_cold", "_ctx", "_failed", "_full", "_isolation", "_max_bytes", "_max_wait", "_min_bytes", "_partitions",
+        "_session", "_version", "_wanted",
+    )  # fmt: skip
+
+    def __init__(self, ctx: Context, request: FetchRequest) -> None:
+        self._ctx = ctx
+        self._version = ctx.version
+        self._isolation = request.isolation_level
+        self._max_wait = request.max_wait_ms / 1000
+        self._min_bytes = request.min_bytes
+        self._max_bytes = min(request.max_bytes, ctx.services.config.integer("fetch.max.bytes"))
+        self._session: Session | None = None
+        self._full = True
+        self._wanted: Iterable[Wanted]
+        self._open_session(request)
+        self._bytes = 0
+        self._failed = False
+        self._partitions: set[Partition] = set()
+        self._cold: list[FileSlice] = []
+
+    def _open_session(self, request: FetchRequest) -> None:
+        uses_ids = self._version >= 13
+        wanted = self._named(request)
+        sessions = self._ctx.services.fetch_sessions
+        if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                sessions.close(request.session_id)
+            self._wanted = wanted
+            if request.session_epoch == FIRST_EPOCH and self._version >= 7 and wanted:
+                self._session = sessions.open(wanted, uses_ids)
+                if self._session is not None:
+                    self._wanted = self._session.wanted.values()
+            return
+        session = sessions.resume(request.session_id, request.session_epoch, uses_ids)
+        forgotten = [
+            (topic.topic_id if uses_ids else topic.topic, partition)
+            for topic in request.forgotten_topics_data
+            for partition in topic.partitions
+        ]
+        session.update(wanted, forgotten)
+        self._session = session
+        self._full = False
+        self._wanted = session.wanted.values()
+
+    def _named(self, request: FetchRequest) -> list[Wanted]:
+        names = self._ctx.image.topic_names if self._version >= 13 else {}
+        return [
+            Wanted(
+                topic.topic if self._version < 13 else names.get(topic.topic_id),
+                topic.topic_id,
+                one.partition,
+                one.fetch_offset,
+                one.partition_max_bytes,
+                one.current_leader_epoch,
+            )
+            for topic in request.topics
+            for one in topic.partitions
+        ]
+
+    def start(self) -> None:
+        """Read, and answer or wait."""
+        try:
+            response = self._read()
+        except NotCached as cold:
+            self._later(cold.warm, self.start)
+            return
+        missing = self._min_bytes - self._bytes
+        if missing <= 0 or self._failed or self._max_wait <= 0 or not self._partitions:
+            self._answer(response)
+            return
+
+        def enough(size: int) -> bool:
+            nonlocal missing
+            missing -= size
+            return missing <= 0
+
+        waiter = Waiter(enough, self._read_and_answer, self._partitions, self._ctx.services.timer, self._max_wait)
+        self._ctx.connection.waiter = waiter
+
+    def _read_and_answer(self) -> None:
+        try:
+            response = self._read()
+        except NotCached as cold:
+            self._later(cold.warm, self._read_and_answer)
+            return
+        self._answer(response)
+
+    def _read(self) -> FetchResponse:
+        """Everything that is there now, within the bounds."""
+        self._bytes = 0
+        self._failed = False
+        self._cold.clear()
+        left = self._max_bytes
+        at_least_one = self._version >= 3
+        topics: dict[object, FetchableTopicResponse] = {}
+        served: list[Wanted] = []
+        for one in self._wanted:
+            data = self._read_one(one, left, at_least_one and not self._bytes)
+            size = len(data.records)
+            if size:
+                left -= size
+                self._bytes += size
+                served.append(one)
+            elif data.error_code:
+                self._failed = True
+            elif not self._full and not self._changed(one, data):
+                continue
+            one.high_watermark, one.last_stable_offset = data.high_watermark, data.last_stable_offset
+            one.log_start_offset = data.log_start_offset
+            key = one.topic_id if self._version >= 13 else one.topic
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = FetchableTopicResponse(topic=one.topic or "", topic_id=one.topic_id, partitions=[])
+            topic.partitions.append(data)  # type: ignore[attr-defined]
+        session = self._session
+        if session is not None:
+            for one in served:
+                session.served(one)
+        return FetchResponse(session_id=session.id if session else NO_SESSION, responses=list(topics.values()))
+
+    @staticmethod
+    def _changed(one: Wanted, data: PartitionData) -> bool:
+        return data.high_watermark != one.high_watermark or data.log_start_offset != one.log_start_offset
+
+    def _read_one(self, one: Wanted, left: int, min_one: bool) -> PartitionData:
+        try:
+            if one.topic is None:
+                one.topic = self._ctx.image.topic_names.get(one.topic_id)
+                if one.topic is None:
+                    raise KafkaError(Error.UNKNOWN_TOPIC_ID)
+            replicas = self._ctx.services.replicas
+            partition = replicas.partitions.get((one.topic, one.partition)) or replicas.get(one.topic, one.partition)
+            self._partitions.add(partition)
+            log = partition.log
+            max_bytes = min(one.max_bytes, left) if left > 0 else 0
+            region = None
+            if max_bytes > 0 or min_one:
+                if self._version < 10 and log.config.target_codec is Codec.ZSTD:
+                    raise KafkaError(Error.UNSUPPORTED_COMPRESSION_TYPE)
+                region = partition.read(one.offset, max_bytes, self._isolation, one.leader_epoch, min_one)
+            else:
+                partition.check_leader(one.leader_epoch)
+            if region is not None and not partition.is_recent(region) and not region.cached():
+                self._cold.append(region)
+        except KafkaError as problem:
+            return PartitionData(
+                partition_index=one.partition, error_code=problem.error, high_watermark=-1, aborted_transactions=None, records=EMPTY
+            )
+        aborted = None
+        if self._isolation == READ_COMMITTED:
+            found = log.aborted_transactions(one.offset, log.last_stable_offset) if region is not None else ()
+            aborted = [AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in found]
+        return PartitionData(
+            partition_index=one.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=aborted,
+            records=region if region is not None else EMPTY,
+        )
+
+    def _answer(self, response: FetchResponse) -> None:
+        if self._version < 4 and self._bytes:
+            self._later(lambda: _convert_down(response, 0 if self._version < 2 else 1), lambda: self._ctx.answer(response))
+        elif self._cold:
+            cold = list(self._cold)
+            self._later(lambda: [region.warm() for region in cold], lambda: self._ctx.answer(response))
+        else:
+            self._ctx.answer(response)
+
+    def _later(self, blocking: Any, then: Any) -> None:
+        """Do something that may wait for a disk in a thread, then go on here."""
+        services = self._ctx.services
+
+        async def work() -> None:
+            try:
+                await services.run_blocking(blocking)
+            except Exception:
+                log.exception("Reading for %s failed", self._ctx.client_host)
+                self._ctx.connection.close()
+                return
+            if not self._ctx.connection.closed:
+                then()
+
+        services.spawn(work())
+
+
+def _convert_down(response: FetchResponse, magic: int) -> None:
+    """For clients older than record batches: the same records as a message set of their time. Runs in a thread."""
+    for topic in response.responses:
+        for data in topic.partitions:
+            if isinstance(data.records, FileSlice):
+                try:
+                    data.records = legacy.from_v2(data.records.read(), magic)
+                except KafkaError as problem:
+                    data.records = EMPTY
+                    data.error_code = problem.error

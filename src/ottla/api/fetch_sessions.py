@@ -1,0 +1,117 @@
+"""Incremental fetch sessions: the broker remembers what a consumer reads, so that both sides send only what changed. Pure.
+
+Guards: a session's epoch counts its requests, so a lost or repeated one is noticed and the client starts anew; the number of
+sessions is bounded (`max.incremental.fetch.session.cache.slots`), the one that was not used for longest gives way after two minutes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ottla.model import Error, KafkaError
+
+NO_SESSION = 0
+FIRST_EPOCH = 0
+FINAL_EPOCH = -1
+_LAST_EPOCH = 2**31 - 1
+_MAY_EVICT_AFTER = 120.0
+
+
+class Wanted:
+    """One partition that a reader wants, and what it was told last."""
+
+    __slots__ = (
+        "high_watermark", "last_stable_offset", "leader_epoch", "log_start_offset", "max_bytes", "offset", "partition", "topic",
+        "topic_id",
+    )  # fmt: skip
+
+    def __init__(self, topic: str | None, topic_id: bytes, partition: int, offset: int, max_bytes: int, leader_epoch: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.leader_epoch = leader_epoch
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+
+    @property
+    def key(self) -> tuple[object, int]:
+        """By id where the client speaks ids, by name where it speaks names."""
+        return (self.topic_id if any(self.topic_id) else self.topic, self.partition)
+
+
+@dataclass(slots=True)
+class Session:
+    """What one consumer reads."""
+
+    id: int
+    uses_ids: bool
+    used_at: float
+    epoch: int = 1
+    wanted: dict[tuple[object, int], Wanted] = field(default_factory=dict)
+
+    def update(self, changed: Iterable[Wanted], forgotten: Iterable[tuple[object, int]]) -> None:
+        """Take in what the client says has changed."""
+        for one in changed:
+            known = self.wanted.get(one.key)
+            if known is None:
+                self.wanted[one.key] = one
+            else:
+                known.offset, known.max_bytes, known.leader_epoch = one.offset, one.max_bytes, one.leader_epoch
+        for key in forgotten:
+            self.wanted.pop(key, None)
+
+    def served(self, one: Wanted) -> None:
+        """A partition that had data goes to the end of the queue, so that none is starved by a bound on bytes."""
+        self.wanted[one.key] = self.wanted.pop(one.key)
+
+
+class FetchSessions:
+    """All sessions of this broker."""
+
+    def __init__(self, slots: int, monotonic: Callable[[], float], new_id: Callable[[], int]) -> None:
+        self._slots = slots
+        self._monotonic = monotonic
+        self._new_id = new_id
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, wanted: Iterable[Wanted], uses_ids: bool) -> Session | None:
+        """A new session, or None where all slots are in use: the client then sends full requests."""
+        now = self._monotonic()
+        if len(self._sessions) >= self._slots:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now - oldest.used_at < _MAY_EVICT_AFTER:
+                return None
+            del self._sessions[oldest.id]
+        session_id = self._new_id()
+        while session_id in self._sessions or session_id == NO_SESSION:
+            session_id = self._new_id()
+        session = Session(session_id, uses_ids, now)
+        session.update(wanted, ())
+        self._sessions[session_id] = session
+        return session
+
+    def resume(self, session_id: int, epoch: int, uses_ids: bool) -> Session:
+        """The session that a request continues; raises where it cannot be continued."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(Error.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(Error.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_ids != uses_ids:
+            raise KafkaError(Error.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
+        session.used_at = self._monotonic()
+        self._sessions.move_to_end(session_id)
+        return session
+
+    def close(self, session_id: int) -> None:
+        """The client is done, or begins anew."""
+        self._sessions.pop(session_id, None)

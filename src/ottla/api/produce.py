@@ -1,0 +1,120 @@
+"""Produce and InitProducerId: the way in.
+
+The hot path: one pass over the request, nothing per record, an answer at once where all in-sync replicas have the data already.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ottla.api.registry import DISCONNECT, LATER, NO_ANSWER, Context, handles, shapes_errors_of
+from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Error, KafkaError
+from ottla.replication.partition import ACKS_ALL, Partition
+from ottla.replication.waiting import Waiter
+from ottla.wire.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from ottla.wire.apis.producers import InitProducerIdRequest, InitProducerIdResponse
+
+log = logging.getLogger("ottla.api")
+
+Pending = tuple[Partition, int, PartitionProduceResponse]
+
+
+@handles(ProduceRequest)
+def produce(ctx: Context, request: ProduceRequest) -> Any:
+    acks = request.acks
+    if acks not in (ACKS_ALL, 0, 1):
+        return produce_error(request, Error.INVALID_REQUIRED_ACKS, "acks must be -1 (all), 0 or 1.")
+    if request.transactional_id is not None:
+        return produce_error(request, Error.INVALID_TXN_STATE, "Transactions are not served by this version of Ottla.")
+    version = ctx.version
+    partitions = ctx.services.replicas.partitions
+    responses = []
+    touched: list[Partition] = []
+    waiting: list[Pending] = []
+    for topic in request.topic_data:
+        name = topic.name
+        results = []
+        for data in topic.partition_data:
+            index = data.index
+            result = PartitionProduceResponse(index=index)
+            results.append(result)
+            try:
+                partition = partitions.get((name, index)) or ctx.services.replicas.get(name, index)
+                if data.records is None:
+                    raise KafkaError(Error.INVALID_RECORD, "A produce request needs records.")
+                info = partition.append(data.records, acks, version)
+            except KafkaError as problem:
+                _refused(ctx, result, problem, name, index)
+                continue
+            result.base_offset = info.first_offset
+            result.log_append_time_ms = info.log_append_time
+            result.log_start_offset = info.log_start_offset
+            if partition.waiters:
+                touched.append(partition)
+            if acks == ACKS_ALL and not partition.committed(info.last_offset):
+                waiting.append((partition, info.last_offset, result))
+        responses.append(TopicProduceResponse(name=name, partition_responses=results))
+    for partition in touched:
+        partition.wake()
+    if acks == 0:
+        failed = any(result.error_code for topic in responses for result in topic.partition_responses)
+        return DISCONNECT if failed else NO_ANSWER
+    response = ProduceResponse(responses=responses)
+    if waiting:
+        _answer_when_committed(ctx, request.timeout_ms, response, waiting)
+        return LATER
+    return response
+
+
+def _refused(ctx: Context, result: PartitionProduceResponse, problem: KafkaError, topic: str, index: int) -> None:
+    result.error_code = problem.error
+    result.error_message = problem.message
+    result.base_offset = -1
+    if problem.error not in (Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_OR_PARTITION):
+        log.warning("Refused records of %s for %s-%d: %s", ctx.client_host, topic, index, problem.message)
+
+
+def _answer_when_committed(ctx: Context, timeout_ms: int, response: ProduceResponse, pending: list[Pending]) -> None:
+    """Answer when the high watermark has passed everything, or when the time is up."""
+
+    def complete() -> None:
+        for partition, last_offset, result in pending:
+            if not partition.committed(last_offset):
+                result.error_code = Error.REQUEST_TIMED_OUT if partition.is_leader else Error.NOT_LEADER_OR_FOLLOWER
+                result.error_message = f"Not replicated to all in-sync replicas within {timeout_ms} ms."
+        ctx.answer(response)
+
+    def enough(_size: int) -> bool:
+        return all(partition.committed(last_offset) for partition, last_offset, _ in pending)
+
+    watched = {partition for partition, _, _ in pending}
+    ctx.connection.waiter = Waiter(enough, complete, watched, ctx.services.timer, timeout_ms / 1000)
+
+
+@shapes_errors_of(ProduceRequest)
+def produce_error(request: ProduceRequest, error: Error, message: str) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    PartitionProduceResponse(index=data.index, error_code=error, base_offset=-1, error_message=message)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+@handles(InitProducerIdRequest)
+async def init_producer_id(ctx: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    if request.transactional_id is not None:
+        if not request.transactional_id:
+            raise KafkaError(Error.INVALID_REQUEST, "An empty transactional id cannot be used.")
+        raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, "Transactions are not served by this version of Ottla.")
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        raise KafkaError(Error.INVALID_REQUEST, "A producer id and its epoch belong together.")
+    # Whoever asks again without a transactional id simply gets a new identity: there is nothing to fence.
+    return InitProducerIdResponse(producer_id=await ctx.services.producer_ids.allocate(), producer_epoch=0)

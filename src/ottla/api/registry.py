@@ -1,0 +1,285 @@
+"""From a frame to a handler and back: which APIs are served, in which versions, and what happens when one goes wrong.
+
+A handler is declared with `@handles(SomeRequest)`; ApiVersions is computed from those declarations, so that what is advertised is
+what is served. A plain function answers at once (or returns LATER and answers through `ctx.answer`); a coroutine gets a task.
+Guards: one request in, at most one answer out; a client's mistake ends in an error code or a closed connection and one log line, a
+mistake of ours in UNKNOWN_SERVER_ERROR and a traceback for the operator, never in a broken loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from ottla.metadata.image import Endpoint, Image
+from ottla.model import Error, KafkaError
+from ottla.replication.waiting import Waiter
+from ottla.wire.apis import RESPONSES, ApiKey
+from ottla.wire.frame import RequestHeader, encode_response, read_request_header
+from ottla.wire.schema import Malformed, Request, Response
+
+if TYPE_CHECKING:
+    from ottla.api.faults import Fault, Faults
+    from ottla.api.services import Services
+    from ottla.coordinator.groups import GroupCoordinator
+
+log = logging.getLogger("ottla.api")
+
+LATER: Final = object()
+"""What a plain handler returns when it will answer through `ctx.answer`."""
+NO_ANSWER: Final = object()
+"""What a plain handler returns when the client wants no answer (acks=0)."""
+DISCONNECT: Final = object()
+"""What a plain handler returns when the only way to tell the client is to hang up."""
+
+Handler = Callable[["Context", Any], Any]
+_R = TypeVar("_R", bound=Handler)
+_S = TypeVar("_S", bound=Callable[[Any, Error, str], Response])
+
+HANDLERS: dict[int, tuple[type[Request], Handler]] = {}
+ERROR_SHAPES: dict[int, Callable[[Any, Error, str], Response]] = {}
+
+
+def handles(request: type[Request]) -> Callable[[_R], _R]:
+    """Declare the handler of an API, in all the versions that its table declares."""
+
+    def declare(handler: _R) -> _R:
+        HANDLERS[request.api_key] = (request, handler)
+        return handler
+
+    return declare
+
+
+def shapes_errors_of(request: type[Request]) -> Callable[[_S], _S]:
+    """Declare how an API whose answer has no error code of its own says that the whole request failed."""
+
+    def declare(shape: _S) -> _S:
+        ERROR_SHAPES[request.api_key] = shape
+        return shape
+
+    return declare
+
+
+class Peer(Protocol):
+    """What a handler may know of a connection; the network layer has the rest."""
+
+    host: str
+    port: int
+    listener: str
+    waiter: Waiter | None
+    closed: bool
+    client_id: str | None
+    client_id_raw: bytes
+
+    def answer(self, parts: Sequence[Any]) -> None: ...
+    def no_answer(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Context:
+    """One request on its way: who asks, through what, and what the broker has to answer with."""
+
+    __slots__ = ("connection", "header", "services")
+
+    def __init__(self, services: Services, connection: Peer, header: RequestHeader) -> None:
+        self.services = services
+        self.connection = connection
+        self.header = header
+
+    @property
+    def version(self) -> int:
+        return self.header.api_version
+
+    @property
+    def image(self) -> Image:
+        return self.services.metadata.image
+
+    @property
+    def broker_id(self) -> int:
+        return self.services.broker_id
+
+    @property
+    def client_host(self) -> str:
+        return self.connection.host
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        return self.services.groups
+
+    def node(self, broker_id: int) -> Endpoint | None:
+        """Where a client that came through this listener reaches a broker."""
+        broker = self.services.metadata.image.brokers.get(broker_id)
+        return broker.endpoints.get(self.connection.listener) if broker is not None else None
+
+    def answer(self, response: Response) -> None:
+        """Send the answer to this request."""
+        header = self.header
+        self.connection.answer(encode_response(header.correlation_id, response, header.api_version))
+
+
+class Route:
+    """One API in one version: everything that does not change from request to request."""
+
+    __slots__ = ("decode", "handler", "is_async", "request")
+
+    def __init__(self, request: type[Request], version: int, handler: Handler) -> None:
+        self.request = request
+        self.decode = request.decoder(version)
+        self.handler = handler
+        self.is_async = inspect.iscoroutinefunction(handler)
+
+
+class Registry:
+    """The dispatcher that connections hand their frames to."""
+
+    def __init__(self, services: Services, faults: Faults) -> None:
+        self._services = services
+        self._faults = faults
+        self._routes: dict[tuple[int, int], Route] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.requests: dict[int, int] = dict.fromkeys(HANDLERS, 0)
+
+    def __call__(self, connection: Peer, frame: memoryview) -> None:
+        try:
+            header, at = read_request_header(frame)
+        except Malformed as problem:
+            self._hang_up(connection, f"a request header that cannot be read ({problem})")
+            return
+        route = self._routes.get((header.api_key, header.api_version)) or self._route(header)
+        if route is None:
+            self._refuse_version(connection, header)
+            return
+        ctx = Context(self._services, connection, header)
+        self.requests[header.api_key] += 1
+        if self._faults.planned and (fault := self._faults.take(header.api_key)) is not None:
+            self._misbehave(fault, ctx, route, bytes(frame), at)
+        else:
+            self._handle(ctx, route, frame, at)
+
+    def _handle(self, ctx: Context, route: Route, frame: memoryview | bytes, at: int) -> None:
+        request = self._decode(ctx, route, bytes(frame) if route.is_async else frame, at)
+        if request is None:
+            return
+        if route.is_async:
+            self._spawn(self._answer_later(ctx, route, request))
+            return
+        try:
+            response = route.handler(ctx, request)
+            if response is LATER:
+                return
+            if response is NO_ANSWER:
+                ctx.connection.no_answer()
+            elif response is DISCONNECT:
+                ctx.connection.close()
+            else:
+                ctx.answer(response)
+        except Exception as problem:
+            self._answer_error(ctx, request, problem)
+
+    async def _answer_later(self, ctx: Context, route: Route, request: Request) -> None:
+        try:
+            ctx.answer(await route.handler(ctx, request))
+        except Exception as problem:
+            self._answer_error(ctx, request, problem)
+
+    def _decode(self, ctx: Context, route: Route, frame: memoryview | bytes, at: int) -> Request | None:
+        try:
+            request, _ = route.decode(frame, at)
+        except Malformed as problem:
+            self._hang_up(ctx.connection, f"{_name(ctx.header)} that cannot be read ({problem})")
+            return None
+        return request
+
+    def _misbehave(self, fault: Fault, ctx: Context, route: Route, frame: bytes, at: int) -> None:
+        log.info("Planned for a test: %s meets %s", _name(ctx.header), fault)
+
+        def act() -> None:
+            if ctx.connection.closed:
+                return
+            if fault.disconnect:
+                ctx.connection.close()
+            elif fault.error is None:
+                self._handle(ctx, route, memoryview(frame), at)
+            elif (request := self._decode(ctx, route, frame, at)) is not None:
+                self._answer_error(ctx, request, KafkaError(fault.error, "Planned for a test."))
+
+        if fault.delay:
+            self._services.timer(fault.delay, act)
+        else:
+            act()
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def drain(self) -> None:
+        """End what is still being worked on: the broker stops."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _answer_error(self, ctx: Context, request: Request, problem: Exception) -> None:
+        if isinstance(problem, KafkaError):
+            error, message = problem.error, problem.message
+        else:
+            log.exception("%s from %s failed", _name(ctx.header), ctx.client_host)
+            error, message = Error.UNKNOWN_SERVER_ERROR, "The broker failed on this request; its log says why."
+        shape = ERROR_SHAPES.get(ctx.header.api_key)
+        try:
+            response = shape(request, error, message) if shape else _with_error(ctx.header.api_key, error, message)
+            if response is None:
+                self._hang_up(ctx.connection, f"{_name(ctx.header)}, which ended in {error.name} ({message})")
+            else:
+                ctx.answer(response)
+        except Exception:
+            log.exception("The error answer to %s could not be made", _name(ctx.header))
+            ctx.connection.close()
+
+    def _route(self, header: RequestHeader) -> Route | None:
+        declared = HANDLERS.get(header.api_key)
+        if declared is None:
+            return None
+        request, handler = declared
+        if not request.min_version <= header.api_version <= request.max_version:
+            return None
+        route = self._routes[header.api_key, header.api_version] = Route(request, header.api_version, handler)
+        return route
+
+    def _refuse_version(self, connection: Peer, header: RequestHeader) -> None:
+        """ApiVersions must be answered in any version, for it is how a client learns ours; all else is hung up on."""
+        if header.api_key != ApiKey.API_VERSIONS:
+            self._hang_up(connection, f"{_name(header)}, which is not served")
+            return
+        from ottla.api.versions import supported_versions  # noqa: PLC0415 - it reads this module's table
+
+        response = supported_versions(Error.UNSUPPORTED_VERSION)
+        connection.answer(encode_response(header.correlation_id, response, 0))
+
+    @staticmethod
+    def _hang_up(connection: Peer, what: str) -> None:
+        log.warning("Closing %s:%d: it sent %s", connection.host, connection.port, what)
+        connection.close()
+
+
+def _with_error(api_key: int, error: Error, message: str) -> Response | None:
+    """The answer that is nothing but an error; None where the API's answer has no place for one."""
+    response_type = RESPONSES[api_key]
+    fields = {field.name for field in response_type.fields}
+    if "error_code" not in fields:
+        return None
+    response = response_type(error_code=error)
+    if "error_message" in fields:
+        response.error_message = message
+    return response
+
+
+def _name(header: RequestHeader) -> str:
+    try:
+        name = ApiKey(header.api_key).name
+    except ValueError:
+        name = f"API key {header.api_key}"
+    return f"{name} version {header.api_version}"

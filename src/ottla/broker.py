@@ -1,0 +1,312 @@
+"""The composition root: builds the parts of one broker, starts them in order, and stops them in the other.
+
+Start: take the addresses (a port in use must end the start before a disk is touched), lock the data, open the store, find out who
+we are, recover the logs, register, become controller, answer clients. Stop: no new connections, end what is in hand, close the
+logs with a clean mark, leave the store. Nothing here decides anything about Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from random import Random, SystemRandom
+from typing import Any
+
+from ottla import __version__
+from ottla.api.faults import Faults
+from ottla.api.fetch_sessions import FetchSessions
+from ottla.api.registry import Registry
+from ottla.api.services import Services
+from ottla.api.topics import create_automatically
+from ottla.clock import Clock, SystemClock
+from ottla.config import BrokerConfig, Listener, topic_values
+from ottla.controller.adoption import FoundLog, adopt
+from ottla.controller.channels import Channel
+from ottla.controller.controller import Controller, new_id
+from ottla.coordinator.groups import GroupCoordinator
+from ottla.coordinator.settings import GroupSettings
+from ottla.housekeeping import Housekeeping
+from ottla.journal import TopicJournal
+from ottla.metadata import embedded, znodes
+from ottla.metadata.cache import MetadataCache
+from ottla.metadata.configs import Configs
+from ottla.metadata.embedded import EmbeddedStore
+from ottla.metadata.producer_ids import ProducerIds
+from ottla.metadata.store import Create, Store
+from ottla.metadata.znodes import BrokerNode
+from ottla.model import Error, KafkaError
+from ottla.network.server import BindError, Server
+from ottla.records.kernel import NATIVE
+from ottla.replication.replicas import Replicas
+from ottla.storage import checkpoints, deletion
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager import LogManager, StorageStartError
+
+log = logging.getLogger("ottla.broker")
+
+_OFFSETS_TOPIC = "__consumer_offsets"
+_CLEAN_UP_EVERY_MS = 1000
+_FLUSH_CHECK_EVERY_MS = 1000
+
+
+class StartError(Exception):
+    """The broker cannot start: one line that says why and what to do."""
+
+
+class Broker:
+    """One broker: `await start()`, and `await stop()` when it is no longer needed."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None, random: Random | None = None) -> None:
+        self.config = config
+        self.cluster_id = ""
+        self.broker_id = -1
+        self.advertised: list[Listener] = []
+        self.faults = Faults()
+        self.services: Services
+        self._clock = clock or SystemClock()
+        self._random = random or SystemRandom()
+        self._pool = ThreadPoolExecutor(config.integer("num.io.threads"), thread_name_prefix="ottla-io")
+        self._metadata = MetadataCache()
+        self._housekeeping = Housekeeping()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: Server
+        self._registry: Registry
+        self._store: Store | None = None
+        self._logs: LogManager | None = None
+
+    async def start(self) -> None:
+        """Start; returns when clients are answered. Raises StartError with one line."""
+        self._server = Server(self.config, asyncio.get_running_loop())
+        try:
+            self._server.bind()
+            await self._start()
+        except (BindError, StorageStartError) as problem:
+            await self._give_up()
+            raise StartError(str(problem)) from None
+        except BaseException:
+            await self._give_up()
+            raise
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._logs = logs = await self.run_blocking(self._lock_directories)
+        path = os.path.join(logs.dirs[0], embedded.FILE_NAME)
+        self._store = store = EmbeddedStore(path, self.run_blocking)
+        await self._identify(store, logs)
+        configs = Configs(store, lambda topic: replicas.config_changed(topic))
+        await configs.start()
+        config_of = partial(self._log_config, configs)
+        replicas = Replicas(self.broker_id, logs, self._metadata, config_of)
+        await self.run_blocking(logs.load, config_of)
+        await self._adopt_logs(store, logs)
+        await self._register(store)
+        controller = Controller(
+            self.broker_id, store, self._clock, self._random, lambda _broker: _channel(replicas), self._unclean_allowed
+        )
+        create = lambda name: create_automatically(self.services, name)  # noqa: E731 - services come into being below
+        journal = TopicJournal(_OFFSETS_TOPIC, replicas, self._metadata, create, loop.call_later)
+        groups = GroupCoordinator(GroupSettings.of(self.config), self._clock, journal, loop.call_later, offload=self.run_blocking)
+        self.services = Services(
+            broker_id=self.broker_id,
+            cluster_id=self.cluster_id,
+            config=self.config,
+            clock=self._clock,
+            metadata=self._metadata,
+            configs=configs,
+            logs=logs,
+            replicas=replicas,
+            controller=controller,
+            groups=groups,
+            producer_ids=ProducerIds(store, self.broker_id),
+            fetch_sessions=FetchSessions(
+                self.config.integer("max.incremental.fetch.session.cache.slots"),
+                self._clock.monotonic,
+                lambda: self._random.randrange(1, 2**31),
+            ),
+            timer=loop.call_later,
+            run_blocking=self.run_blocking,
+            spawn=self._spawn,
+        )
+        await controller.start()
+        groups.start()
+        self._schedule(logs, replicas)
+        self._registry = Registry(self.services, self.faults)
+        self._server.serve(self._registry)
+        gc.freeze()  # what was built for good need not be looked at by every collection
+        self._say_ready()
+
+    async def stop(self) -> None:
+        """Stop cleanly: nothing is left to recover."""
+        self._server.stop_accepting()
+        self.services.groups.stop()
+        self.services.controller.stop()
+        await self._housekeeping.stop()
+        await self._registry.drain()
+        self._server.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        assert self._logs is not None
+        await self.run_blocking(self._logs.shutdown, self.services.replicas.high_watermarks())
+        if self._store is not None:
+            await self._store.close()
+        self._pool.shutdown()
+        log.info("Stopped")
+
+    async def _give_up(self) -> None:
+        self._server.close()
+        if self._store is not None:
+            await self._store.close()
+        if self._logs is not None:
+            self._logs.abandon()
+        self._pool.shutdown()
+
+    async def run_blocking(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run something that may wait for a disk in one of `num.io.threads` threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ---- who we are ------------------------------------------------------------------------------------------------------
+
+    def _lock_directories(self) -> LogManager:
+        return LogManager(
+            self.config.log_dirs,
+            self._clock,
+            broker_id=-1,
+            cluster_id=None,
+            default_config=self._log_config(None, ""),
+            recovery_threads=self.config.integer("num.recovery.threads.per.data.dir"),
+            producer_expiration_ms=self.config.integer("producer.id.expiration.ms"),
+            jitter=lambda bound: self._random.randrange(bound) if bound > 0 else 0,
+        )
+
+    async def _identify(self, store: Store, logs: LogManager) -> None:
+        """Our broker id and cluster id: from the settings, from an earlier start, or new."""
+        metas = [meta for path in logs.dirs if (meta := checkpoints.read_meta_properties(path)) is not None]
+        wanted = self.config.integer("broker.id")
+        stored = metas[0].broker_id if metas else -1
+        if wanted >= 0:
+            self.broker_id = wanted
+        elif stored >= 0:
+            self.broker_id = stored
+        else:
+            self.broker_id = self.config.integer("reserved.broker.max.id") + 1
+        logs.broker_id = self.broker_id
+        node = await store.get(znodes.CLUSTER_ID)
+        if node is not None:
+            self.cluster_id = znodes.decode_cluster_id(node.data)
+        else:
+            self.cluster_id = logs.stored_cluster_id() or znodes.encode_id(new_id(self._random))
+            await store.commit([Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(self.cluster_id))])
+        await self.run_blocking(logs.claim, self.cluster_id)
+
+    async def _register(self, store: Store) -> None:
+        self.advertised = self._addresses_for_clients()
+        node = BrokerNode(
+            self.broker_id,
+            tuple(str(listener) for listener in self.advertised),
+            {listener.name: listener.protocol for listener in self.advertised},
+            self._clock.now_ms(),
+            self.config.text("broker.rack") or None,
+        )
+        await store.commit([Create(node.path, node.encode(), ephemeral=True)])
+
+    def _addresses_for_clients(self) -> list[Listener]:
+        told = {listener.name: listener for listener in self.config.advertised_listeners}
+        result = []
+        for bound in self._server.listeners:
+            if bound.name in told:
+                chosen = told[bound.name]
+                result.append(Listener(chosen.name, bound.protocol, chosen.host, chosen.port or bound.port))
+            elif bound.any_address:
+                host = socket.getfqdn() or socket.gethostname()
+                log.warning(
+                    "%s listens on all addresses: clients will be told %s:%d; set advertised.listeners if they cannot reach that",
+                    bound.name, host, bound.port,
+                )  # fmt: skip
+                result.append(Listener(bound.name, bound.protocol, host, bound.port))
+            else:
+                result.append(bound)
+        return result
+
+    async def _adopt_logs(self, store: Store, logs: LogManager) -> None:
+        """Take over topics that lie in the directories and are not in our metadata."""
+        found = {tp: FoundLog(one.topic_id, one.leader_epochs.latest) for tp, one in logs.logs.items()}
+        while adopted := adopt(found, await store.children(znodes.TOPICS), self.broker_id, new_id(self._random)):
+            name, operations = adopted
+            await store.commit(operations)
+            log.warning("Found topic %s in the data directory without metadata: taken over with the default settings", name)
+
+    # ---- settings of topics ----------------------------------------------------------------------------------------------
+
+    def _log_config(self, configs: Configs | None, topic: str) -> LogConfig:
+        values = topic_values(self.config, configs.of_topic(topic) if configs is not None else {})
+        return LogConfig(**{name.replace(".", "_"): _field(value) for name, value in values.items()})
+
+    def _unclean_allowed(self, overrides: Mapping[str, str]) -> bool:
+        return topic_values(self.config, overrides)["unclean.leader.election.enable"] is True
+
+    # ---- from time to time -----------------------------------------------------------------------------------------------
+
+    def _schedule(self, logs: LogManager, replicas: Replicas) -> None:
+        every, setting = self._housekeeping.every, self.config.integer
+        delay = setting("log.initial.task.delay.ms")
+
+        async def retention() -> None:
+            logs.check_retention()
+
+        async def flush() -> None:
+            for one, job in logs.flush_jobs():
+                await self.run_blocking(job.run)
+                one.flushed(job)
+
+        async def write_all(writes: Callable[[], list[Callable[[], None]]]) -> None:
+            for write in writes():
+                await self.run_blocking(write)
+
+        async def clean_up() -> None:
+            due = logs.due_deletions()
+            if due:
+                await self.run_blocking(deletion.remove, due)
+
+        async def expire_producers() -> None:
+            logs.expire_producers()
+
+        every(setting("log.retention.check.interval.ms"), retention, first_ms=delay)
+        every(min(_FLUSH_CHECK_EVERY_MS, setting("log.flush.scheduler.interval.ms")), flush)
+        every(setting("log.flush.offset.checkpoint.interval.ms") or 1, partial(write_all, logs.recovery_point_writes), first_ms=delay)
+        every(setting("log.flush.start.offset.checkpoint.interval.ms") or 1, partial(write_all, logs.log_start_writes), first_ms=delay)
+        every(
+            setting("replica.high.watermark.checkpoint.interval.ms"),
+            partial(write_all, lambda: logs.high_watermark_writes(replicas.high_watermarks())),
+        )
+        every(setting("producer.id.expiration.check.interval.ms"), expire_producers)
+        every(_CLEAN_UP_EVERY_MS, clean_up)
+
+    def _say_ready(self) -> None:
+        if not NATIVE:
+            log.warning("The native kernel is not installed: this broker runs slow. Install with a C compiler to get it.")
+        addresses = ", ".join(str(listener) for listener in self.advertised)
+        log.info(
+            "Ottla %s, broker %d of cluster %s, answers at %s; data in %s",
+            __version__, self.broker_id, self.cluster_id, addresses, ", ".join(self.config.log_dirs),
+        )  # fmt: skip
+
+
+def _channel(replicas: Replicas) -> Channel:
+    return replicas
+
+
+def _field(value: Any) -> Any:
+    """A topic setting's value as LogConfig holds it."""
+    return frozenset(value) if isinstance(value, list) else value

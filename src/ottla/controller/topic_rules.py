@@ -1,0 +1,60 @@
+"""What a topic may be called and how it may be laid out: the checks before anything is written. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from ottla.model import Error, KafkaError
+
+MAX_NAME_LENGTH = 249
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+def check_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION for a name that Kafka does not allow."""
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = "'.' or '..' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        problem = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif not _LEGAL.match(name):
+        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise KafkaError(Error.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def check_collision(name: str, existing: Collection[str]) -> None:
+    """`a.b` and `a_b` would share a metric's name: only one of them may exist."""
+    if "." not in name and "_" not in name:
+        return
+    folded = name.replace(".", "_")
+    for other in existing:
+        if other != name and other.replace(".", "_") == folded:
+            raise KafkaError(
+                Error.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}"
+            )
+
+
+def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Collection[int], first_partition: int = 0) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT for a layout that cannot be."""
+
+    def refuse(problem: str) -> KafkaError:
+        return KafkaError(Error.INVALID_REPLICA_ASSIGNMENT, problem)
+
+    if sorted(assignment) != list(range(first_partition, first_partition + len(assignment))):
+        raise refuse(f"Partitions should be a consecutive {first_partition}-based integer sequence")
+    sizes = {len(replicas) for replicas in assignment.values()}
+    if sizes == {0} or 0 in sizes:
+        raise refuse("A partition needs at least one replica")
+    if len(sizes) > 1:
+        raise refuse("All partitions should have the same number of replicas")
+    for partition, replicas in assignment.items():
+        if len(set(replicas)) != len(replicas):
+            raise refuse(f"Duplicate replica assignment found for partition {partition}: {list(replicas)}")
+        unknown = sorted(set(replicas) - set(brokers))
+        if unknown:
+            raise refuse(f"Unknown broker(s) {unknown} in the assignment of partition {partition}")

@@ -1,0 +1,271 @@
+"""One client's connection: bytes in, frames out to the dispatcher, answers back in request order.
+
+Guards: one request is in hand at a time, and the next is not looked at before its answer has left, so answers keep the order of
+requests and memory stays bounded by one request and one answer. While a request is in hand at most one buffer is read ahead (which
+also notices a client that hung up); then the socket is left alone until the answer is gone. File regions go out with sendfile and
+never pass through Python. Life: opened by the acceptor, closed once, by either side; what waits on its behalf is discarded then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+from asyncio import AbstractEventLoop
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ottla.network.buffers import SMALL, Buffer, BufferPool
+from ottla.replication.waiting import Waiter
+from ottla.storage.slices import FileSlice
+
+log = logging.getLogger("ottla.network")
+
+_read_size = struct.Struct(">i").unpack_from
+_SMALLEST_FRAME = 8  # api key, version, correlation id
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+
+Part = bytes | FileSlice
+
+
+class Dispatcher(Protocol):
+    """What happens to a frame. The view is valid only during the call: what is kept must be copied."""
+
+    def __call__(self, connection: Connection, frame: memoryview) -> None: ...
+
+
+class Connection:
+    """A client's socket, on the broker's loop."""
+
+    __slots__ = (
+        "_buffer", "_busy", "_dispatch", "_filled", "_large", "_loop", "_max_request", "_on_close", "_out", "_pool", "_processing",
+        "_reading", "_sock", "_start", "_writing", "client_id", "client_id_raw", "closed", "fd", "host", "last_active", "listener",
+        "port", "waiter",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        address: tuple[Any, ...],
+        listener: str,
+        loop: AbstractEventLoop,
+        pool: BufferPool,
+        dispatch: Dispatcher,
+        max_request: int,
+        on_close: Callable[[Connection], None],
+    ) -> None:
+        self._sock = sock
+        self.fd = sock.fileno()
+        self.host = str(address[0])
+        self.port = int(address[1])
+        self.listener = listener
+        self._loop = loop
+        self._pool = pool
+        self._dispatch = dispatch
+        self._max_request = max_request
+        self._on_close = on_close
+        self._buffer: Buffer | None = None
+        self._start = 0
+        self._filled = 0
+        self._large = False
+        self._busy = False
+        self._processing = False
+        self._reading = True
+        self._writing = False
+        self._out: deque[Part | memoryview] = deque()
+        self.closed = False
+        self.waiter: Waiter | None = None
+        self.client_id: str | None = None
+        self.client_id_raw = b""
+        self.last_active = loop.time()
+        loop.add_reader(self.fd, self._readable)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    # ---- reading ---------------------------------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        buffer = self._buffer
+        if buffer is None:
+            buffer = self._buffer = self._pool.take(self._large)
+        filled = self._filled
+        if filled == buffer.size:  # read ahead as far as we may: the rest stays in the kernel until the answer is gone
+            self._reading = False
+            self._loop.remove_reader(self.fd)
+            return
+        try:
+            got = self._sock.recv_into(buffer.view[filled : self._read_until(buffer)])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            got = 0
+        if not got:
+            self.close()
+            return
+        self._filled = filled + got
+        self.last_active = self._loop.time()
+        if not self._busy:
+            self._process()
+
+    def _read_until(self, buffer: Buffer) -> int:
+        """Where to stop reading: a large frame is read exactly to its end, so that nothing behind it must be moved."""
+        start = self._start
+        if self._filled - start < 4:
+            return buffer.size
+        end: int = start + 4 + _read_size(buffer.data, start)[0]
+        return end if self._filled < end <= buffer.size and end - start > SMALL else buffer.size
+
+    def _process(self) -> None:
+        """Hand out the frames that are here, one at a time, as long as each is answered at once."""
+        buffer = self._buffer
+        if buffer is None:
+            return
+        self._processing = True
+        while not self._busy:
+            start = self._start
+            available = self._filled - start
+            if available < 4:
+                if self._filled == buffer.size:
+                    buffer = self._make_room(buffer, 4)
+                break
+            size: int = _read_size(buffer.data, start)[0]
+            if size < _SMALLEST_FRAME or size > self._max_request:
+                log.warning("Closing %s: a request of %d bytes (allowed: %d to %d)", self, size, _SMALLEST_FRAME, self._max_request)
+                self.close()
+                return
+            end = start + 4 + size
+            if end > self._filled:
+                if end > buffer.size:
+                    buffer = self._make_room(buffer, size + 4)
+                break
+            self._start = end
+            self._busy = True
+            self._dispatch(self, buffer.view[start + 4 : end])
+            if self.closed:
+                return
+        self._processing = False
+        if self._start == self._filled:
+            self._start = self._filled = 0
+            self._pool.give_back(buffer)
+            self._buffer = None
+
+    def _make_room(self, buffer: Buffer, need: int) -> Buffer:
+        """Move the beginning of a frame to where all of it (or twice what we have of it) fits."""
+        start, have = self._start, self._filled - self._start
+        if need <= buffer.size:
+            buffer.view[:have] = bytes(buffer.view[start : self._filled])
+            roomy = buffer
+        else:
+            self._large = True
+            roomy = self._pool.take_for(need, have)
+            roomy.view[:have] = buffer.view[start : self._filled]
+            self._pool.give_back(buffer)
+            self._buffer = roomy
+        self._start, self._filled = 0, have
+        return roomy
+
+    # ---- answering -------------------------------------------------------------------------------------------------------
+
+    def answer(self, parts: Sequence[Part]) -> None:
+        """Send the answer to the request in hand; the next request is looked at when it has left."""
+        if self.closed:
+            return
+        self.waiter = None
+        if len(parts) == 1:
+            part = parts[0]
+            if type(part) is bytes:
+                try:
+                    sent = self._sock.send(part)
+                except (BlockingIOError, InterruptedError):
+                    sent = 0
+                except OSError:
+                    self.close()
+                    return
+                if sent == len(part):
+                    self._answered()
+                    return
+                self._out.append(memoryview(part)[sent:])
+                self._flush()
+                return
+        self._out.extend(parts)
+        self._flush()
+
+    def no_answer(self) -> None:
+        """The request in hand wants no answer."""
+        if not self.closed:
+            self._answered()
+
+    def _answered(self) -> None:
+        self._busy = False
+        if self._processing:
+            return  # the loop in `_process` goes on by itself
+        if self._buffer is not None:
+            self._loop.call_soon(self._resume)
+        if not self._reading:
+            self._reading = True
+            self._loop.add_reader(self.fd, self._readable)
+
+    def _resume(self) -> None:
+        if not self._busy and not self.closed:
+            self._process()
+
+    def _flush(self) -> None:
+        out = self._out
+        try:
+            while out:
+                part = out[0]
+                if isinstance(part, FileSlice):
+                    sent = os.sendfile(self.fd, part.file.fd, part.position, part.length)
+                    if sent == 0:
+                        raise OSError("a segment file is shorter than its index says")
+                    if sent < part.length:
+                        out[0] = FileSlice(part.file, part.position + sent, part.length - sent)
+                        continue
+                else:
+                    sent = self._sock.send(part, _MSG_MORE if len(out) > 1 else 0)
+                    if sent < len(part):
+                        out[0] = memoryview(part)[sent:]
+                        continue
+                out.popleft()
+        except (BlockingIOError, InterruptedError):
+            if not self._writing:
+                self._writing = True
+                self._loop.add_writer(self.fd, self._flush)
+            return
+        except (ConnectionError, TimeoutError):
+            self.close()
+            return
+        except OSError as problem:
+            log.warning("Closing %s: could not send an answer: %s", self, problem)
+            self.close()
+            return
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self.fd)
+        self.last_active = self._loop.time()
+        self._answered()
+
+    # ---- closing ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is in hand or on its way."""
+        return not self._busy
+
+    def close(self) -> None:
+        """End the connection; nothing is answered any more."""
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.remove_reader(self.fd)
+        self._loop.remove_writer(self.fd)
+        if self.waiter is not None:
+            self.waiter.discard()
+            self.waiter = None
+        self._out.clear()
+        self._buffer = None
+        self._sock.close()
+        self._on_close(self)

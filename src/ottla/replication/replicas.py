@@ -1,0 +1,92 @@
+"""All replicas of this broker: the controller's word turned into partitions, and the way from a name to one.
+
+Guards: word from an older controller is ignored; a partition exists here exactly while the controller says so. Implements the
+controller's `Channel`, so that the broker which is the controller itself is told in the same way as any other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from ottla.metadata.cache import MetadataCache
+from ottla.metadata.image import Image, TopicImage
+from ottla.model import Error, KafkaError, TopicPartition
+from ottla.replication.partition import Partition
+from ottla.storage.log_config import LogConfig
+from ottla.storage.manager import LogManager
+
+log = logging.getLogger("ottla.replication")
+
+
+class Replicas:
+    """The partitions that live here."""
+
+    def __init__(
+        self, broker_id: int, logs: LogManager, metadata: MetadataCache, config_of: Callable[[str], LogConfig]
+    ) -> None:
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self._broker_id = broker_id
+        self._logs = logs
+        self._metadata = metadata
+        self._config_of = config_of
+        self._controller_epoch = 0
+
+    def get(self, topic: str, partition: int) -> Partition:
+        """The partition, or the error that tells a client what to do about it."""
+        found = self.partitions.get((topic, partition))
+        if found is not None:
+            return found
+        self._metadata.image.partition(TopicPartition(topic, partition))  # raises where nobody has it
+        raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
+
+    async def leader_and_isr(self, controller_epoch: int, topics: Iterable[TopicImage]) -> None:
+        """Lead or follow these partitions."""
+        self._fence(controller_epoch)
+        for topic in topics:
+            config = self._config_of(topic.name)
+            for number, state in topic.partitions.items():
+                if self._broker_id not in state.replicas:
+                    continue
+                tp = TopicPartition(topic.name, number)
+                existing = self.partitions.get(tp)
+                if existing is None:
+                    replica = self._logs.logs.get(tp) or self._logs.create(tp, config, topic.topic_id)
+                    replica.config = config
+                    self.partitions[tp] = Partition(self._broker_id, tp, replica, state)
+                elif state.leader_epoch >= existing.leader_epoch and state != existing.state:
+                    existing.become(state)
+
+    async def stop_replicas(self, controller_epoch: int, partitions: Iterable[TopicPartition], delete: bool) -> None:
+        """Give these partitions up, and remove their data if asked to."""
+        self._fence(controller_epoch)
+        for tp in partitions:
+            partition = self.partitions.pop(tp, None)
+            if partition is not None:
+                partition.stop()
+            if delete and tp in self._logs.logs:
+                self._logs.delete(tp)
+
+    async def update_metadata(self, controller_epoch: int, image: Image) -> None:
+        """Answer clients from this image."""
+        self._fence(controller_epoch)
+        self._metadata.swap(image)
+
+    def config_changed(self, topic: str) -> None:
+        """A topic's settings changed: its logs take the new ones from now on."""
+        config = self._config_of(topic)
+        for partition in self.partitions.values():
+            if partition.tp.topic == topic:
+                partition.log.config = config
+
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """For the checkpoint."""
+        return {partition.tp: partition.log.high_watermark for partition in self.partitions.values()}
+
+    def _fence(self, controller_epoch: int) -> None:
+        if controller_epoch < self._controller_epoch:
+            raise KafkaError(
+                Error.STALE_CONTROLLER_EPOCH,
+                f"Controller epoch {controller_epoch} is older than {self._controller_epoch}, which this broker follows.",
+            )
+        self._controller_epoch = controller_epoch

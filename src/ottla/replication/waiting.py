@@ -1,0 +1,66 @@
+"""The purgatory: requests that wait, for data to come or for the high watermark to pass.
+
+Guards: each waiter is completed exactly once, by what it waits for, by its deadline, or by its connection's end; afterwards it is
+in no partition's list and no timer holds it. Waiters hang on the partitions they wait for, so an append looks at its own
+partition's waiters and no others. Lives on the broker's loop: no locks, nothing awaits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+
+class TimerHandle(Protocol):
+    """A timer that can be called off."""
+
+    def cancel(self) -> None: ...
+
+
+Timer = Callable[[float, Callable[[], None]], TimerHandle]
+
+
+class Watched(Protocol):
+    """Something whose changes a waiter can wait for: a partition."""
+
+    waiters: set[Waiter]
+
+
+class Waiter:
+    """One request that waits. Each time more is committed it is asked whether that is enough; at the deadline it is completed."""
+
+    __slots__ = ("_complete", "_done", "_enough", "_timer", "_watched")
+
+    def __init__(
+        self,
+        enough: Callable[[int], bool],
+        complete: Callable[[], None],
+        watched: Iterable[Watched],
+        timer: Timer,
+        delay: float,
+    ) -> None:
+        self._enough = enough
+        self._complete = complete
+        self._watched = tuple(watched)
+        self._done = False
+        for partition in self._watched:
+            partition.waiters.add(self)
+        self._timer = timer(delay, self.complete)
+
+    def arrived(self, size: int) -> None:
+        """`size` more bytes are committed in one of the watched partitions."""
+        if self._enough(size):
+            self.complete()
+
+    def complete(self) -> None:
+        """Answer now, whatever there is."""
+        if not self._done:
+            self.discard()
+            self._complete()
+
+    def discard(self) -> None:
+        """Forget the request without an answer: its connection is gone."""
+        self._done = True
+        self._timer.cancel()
+        for partition in self._watched:
+            partition.waiters.discard(self)

@@ -1,0 +1,87 @@
+"""The aborted transactions of a segment (`.txnindex`): what a read_committed consumer must step over.
+
+One 34-byte entry for each, in the order of their markers. Most segments have none, and then no file either.
+"""
+
+from __future__ import annotations
+
+import os
+from struct import Struct
+from typing import Final, NamedTuple
+
+_ENTRY: Final = Struct(">hqqqq")
+_VERSION: Final = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """A producer's aborted records from `first_offset` to `last_offset` (its marker), and the last stable offset then."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """A segment's aborted transactions, read on first use."""
+
+    __slots__ = ("_entries", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._entries: list[AbortedTransaction] | None = None
+
+    @property
+    def entries(self) -> list[AbortedTransaction]:
+        if self._entries is None:
+            self.load()
+        assert self._entries is not None
+        return self._entries
+
+    def load(self) -> None:
+        """Read the file. ValueError if it is not whole or of another version."""
+        entries: list[AbortedTransaction] = []
+        try:
+            with open(self.path, "rb") as file:
+                content = file.read()
+        except FileNotFoundError:
+            content = b""
+        if len(content) % _ENTRY.size:
+            raise ValueError(f"{self.path}: {len(content)} bytes are not a multiple of {_ENTRY.size}")
+        for version, *fields in _ENTRY.iter_unpack(content):
+            if version != _VERSION:
+                raise ValueError(f"{self.path}: an entry of version {version}")
+            entries.append(AbortedTransaction(*fields))
+        self._entries = entries
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        entries = self.entries
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(fd, _ENTRY.pack(_VERSION, *transaction), len(entries) * _ENTRY.size)
+        finally:
+            os.close(fd)
+        entries.append(transaction)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the transactions that ended at or after `offset`."""
+        kept = [transaction for transaction in self.entries if transaction.last_offset < offset]
+        if len(kept) < len(self.entries):
+            os.truncate(self.path, len(kept) * _ENTRY.size)
+            self._entries = kept
+
+    def reset(self) -> None:
+        """Drop everything."""
+        self._entries = []
+        if os.path.exists(self.path):
+            os.truncate(self.path, 0)
+
+    def collect(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
+        """Those that touch start..end (exclusive), and whether later segments cannot add any."""
+        found: list[AbortedTransaction] = []
+        for transaction in self.entries:
+            if transaction.last_offset >= start and transaction.first_offset < end:
+                found.append(transaction)
+            if transaction.last_stable_offset >= end:
+                return found, True
+        return found, False

@@ -1,0 +1,52 @@
+"""Bringing a log to the disk without stopping its loop: what is to be synced is captured on the loop, and synced in a
+thread.
+
+Guards: the recovery point moves only after everything below it is on the disk. The job holds the files themselves, so
+that a segment that is rolled or deleted while it runs does no harm. The active segment's indexes are not synced:
+recovery rebuilds them in any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+
+from ottla.storage.checkpoints import sync_directory
+from ottla.storage.epochs import LeaderEpochs
+from ottla.storage.segment import Segment
+from ottla.storage.slices import SegmentFile
+
+
+class FlushJob:
+    """Everything of a log below `up_to` that may not be on the disk yet."""
+
+    __slots__ = ("_directory", "_epochs", "_files", "_indexes", "up_to")
+
+    def __init__(self, directory: str, segments: Sequence[Segment], epochs: LeaderEpochs, up_to: int) -> None:
+        self.up_to = up_to
+        self._directory = directory
+        self._epochs = epochs
+        self._files: list[SegmentFile] = [segment.file for segment in segments]
+        self._indexes: list[str] = []
+        for segment in segments:
+            segment.offset_index.write()
+            segment.time_index.write()
+            if not segment.active:
+                self._indexes += [segment.offset_index.path, segment.time_index.path, segment.aborted.path]
+
+    def run(self) -> None:
+        """Sync. Blocks: safe in a thread."""
+        for file in self._files:
+            os.fdatasync(file.fd)
+        for path in self._indexes:
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, or a segment without aborted transactions
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+        with contextlib.suppress(FileNotFoundError):
+            self._epochs.sync()
+            if self._indexes:  # segments were added
+                sync_directory(self._directory)

@@ -1,0 +1,310 @@
+"""The log of one partition: what its leader and its coordinators append, what consumers and followers read.
+
+Guards: offsets only rise, and every batch is written once, whole, by one call. A read never leaves log_start..log_end
+and never passes the limit that its caller sets. The high watermark is moved by the partition and decides nothing here
+but retention and the last stable offset. Life: `Log.open` (recovers, blocks), then on the broker's loop, then `close`
+or `rename_for_deletion`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Final
+
+from ottla.clock import Clock
+from ottla.model import NO_TIMESTAMP, Error, KafkaError, TopicPartition
+from ottla.records.batch import CONTROL_BIT, LOG_OVERHEAD, EndTransactionMarker, patch, read_marker
+from ottla.storage import times
+from ottla.storage.aborted import AbortedTransaction
+from ottla.storage.append import AppendInfo, Origin, Prepared, prepare, whole_batches
+from ottla.storage.deletion import DeletionQueue
+from ottla.storage.log_config import LogConfig
+from ottla.storage.recovery import Opened, open_directory
+from ottla.storage.scan import Damage
+from ottla.storage.segment import Segment
+from ottla.storage.segments import SegmentedLog
+from ottla.storage.slices import FileSlice, NotCached
+from ottla.storage.times import TimestampOffset
+
+log: Final = logging.getLogger("ottla.storage")
+
+
+def _no_jitter(_bound: int) -> int:
+    return 0
+
+
+class Log(SegmentedLog):
+    """One partition's log. Not for threads, except what says so."""
+
+    __slots__ = ("_on_io_error",)
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        clock: Clock,
+        *,
+        opened: Opened,
+        trash: DeletionQueue,
+        jitter: Callable[[int], int],
+        on_io_error: Callable[[Log, OSError], None] | None,
+    ) -> None:
+        super().__init__(directory, topic_partition, config, clock, opened=opened, trash=trash, jitter=jitter)
+        self._on_io_error = on_io_error
+
+    @classmethod
+    def open(
+        cls,
+        dir: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        clock: Clock,
+        *,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        clean_shutdown: bool = False,
+        producer_expiration_ms: int = 86_400_000,
+        trash: DeletionQueue | None = None,
+        jitter: Callable[[int], int] = _no_jitter,
+        on_io_error: Callable[[Log, OSError], None] | None = None,
+    ) -> Log:
+        """Open a partition's directory, recovering what an unclean stop left. Blocks: safe in a thread."""
+        os.makedirs(dir, exist_ok=True)
+        opened = open_directory(
+            dir,
+            topic_partition,
+            config,
+            clock,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            clean_shutdown=clean_shutdown,
+            producer_expiration_ms=producer_expiration_ms,
+            jitter=jitter,
+        )
+        queue = trash if trash is not None else DeletionQueue(clock)
+        return cls(dir, topic_partition, config, clock, opened=opened, trash=queue, jitter=jitter, on_io_error=on_io_error)
+
+    # Appending
+
+    def append_as_leader(
+        self, records: memoryview, leader_epoch: int, *, origin: Origin = Origin.CLIENT, api_version: int | None = None
+    ) -> AppendInfo:
+        """Check, number and write what a producer or a coordinator sent. Raises KafkaError with what Kafka answers.
+
+        A writable buffer is changed in place; so is nothing of the log if it raises.
+        """
+        config = self.config
+        ready = prepare(records, config, self._clock, origin, api_version)
+        records, headers, log_append_time = ready
+        header = headers[0]
+        size = len(records)
+        first_offset = self.log_end_offset
+        last_offset = first_offset + header.last_offset_delta
+        max_timestamp = header.max_timestamp
+        offset_of_max = last_offset
+        batches: list[tuple[int, int]] | None = None
+        if len(headers) > 1:
+            last_offset, max_timestamp, offset_of_max, batches = _number(ready, first_offset, leader_epoch)
+        else:
+            patch(records, 0, first_offset, leader_epoch)
+        if leader_epoch != self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, first_offset)
+        if size > config.segment_bytes:
+            raise KafkaError(
+                Error.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes in append to partition {self.topic_partition}, "
+                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
+            )
+        active = self._active
+        if active.should_roll(config, self._clock, size, max_timestamp, last_offset):
+            active = self.roll()
+        marker: EndTransactionMarker | None = None
+        producer_id = header.producer_id
+        control = header.attributes & CONTROL_BIT
+        if producer_id >= 0:
+            if control:
+                marker = read_marker(records, 0, header)
+                if marker is not None:
+                    self._producers.check_marker(header, marker, first_offset)
+            else:
+                sent = self._producers.check(header, first_offset, sequences=origin is Origin.CLIENT)
+                if sent is not None:
+                    return AppendInfo(
+                        sent.first_offset,
+                        sent.last_offset,
+                        sent.timestamp,
+                        self.log_start_offset,
+                        0,
+                        leader_epoch,
+                        sent.timestamp,
+                        True,
+                    )
+        try:
+            active.append(
+                records, first_offset, last_offset, max_timestamp, offset_of_max, config.index_interval_bytes, batches
+            )
+        except OSError as error:
+            raise self._failed(active, error) from error
+        self.log_end_offset = end = last_offset + 1
+        state = self._producer_state
+        if producer_id >= 0:
+            if marker is not None:
+                completed = self._producers.record_marker(header, marker, first_offset, max_timestamp)
+                if completed is not None and completed.aborted:
+                    active.aborted.append(state.aborted(completed))
+            elif not control:
+                self._producers.record(header, first_offset, max_timestamp)
+        state.end_offset = end
+        return AppendInfo(
+            first_offset,
+            last_offset,
+            log_append_time,
+            self.log_start_offset,
+            size,
+            leader_epoch,
+            max_timestamp,
+            False,
+            end - self.recovery_point >= config.flush_messages,
+        )
+
+    def append_as_follower(self, records: memoryview) -> AppendInfo:
+        """Write what the leader sent, with its offsets and epochs. A batch that is cut off at the end is left out."""
+        records, headers = whole_batches(records)
+        if not headers:
+            return AppendInfo(-1, -1, NO_TIMESTAMP, self.log_start_offset, 0, -1, NO_TIMESTAMP)
+        expected = self.log_end_offset
+        batches: list[tuple[int, int]] = []
+        position, max_timestamp, offset_of_max = 0, NO_TIMESTAMP, headers[0].last_offset
+        for header in headers:
+            if header.base_offset < expected:
+                raise KafkaError(
+                    Error.UNKNOWN_SERVER_ERROR,
+                    f"Unexpected offset in append to {self.topic_partition}: {header.base_offset} is less than the next offset "
+                    f"{expected}",
+                )
+            expected = header.next_offset
+            if header.max_timestamp > max_timestamp:
+                max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
+            batches.append((header.last_offset, position))
+            position += LOG_OVERHEAD + header.length
+        first, last = headers[0].base_offset, headers[-1].last_offset
+        config = self.config
+        active = self._active
+        if active.should_roll(config, self._clock, len(records), max_timestamp, last):
+            active = self.roll(first)
+        try:
+            active.append(records, first, last, max_timestamp, offset_of_max, config.index_interval_bytes, batches)
+        except OSError as error:
+            raise self._failed(active, error) from error
+        self.log_end_offset = last + 1
+        state = self._producer_state
+        for header, (_, at) in zip(headers, batches, strict=True):
+            if header.leader_epoch > self.leader_epochs.latest:
+                self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                completed = state.replay(header, lambda at=at, h=header: bytes(records[at : at + h.size]))  # type: ignore[misc]
+                if completed is not None and completed.aborted:
+                    active.aborted.append(state.aborted(completed))
+        state.end_offset = last + 1
+        flush_due = self.log_end_offset - self.recovery_point >= config.flush_messages
+        return AppendInfo(
+            first,
+            last,
+            NO_TIMESTAMP,
+            self.log_start_offset,
+            len(records),
+            headers[-1].leader_epoch,
+            max_timestamp,
+            False,
+            flush_due,
+        )
+
+    def _failed(self, segment: Segment, error: OSError) -> KafkaError:
+        """An I/O error: one line for the operator, a word to whoever owns the directory, an answer for the client."""
+        log.error("%s: %s: %s", self.topic_partition, segment.directory, error)
+        if self._on_io_error is not None:
+            self._on_io_error(self, error)
+        return segment.storage_error(error)
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, limit: int, min_one: bool, nowait: bool = False) -> FileSlice | None:
+        """Batches from the one that holds `offset` on, below `limit`, of one segment; None if there is nothing to read.
+
+        At most `max_bytes`, cut within a batch if need be, but with `min_one` the first batch comes whole. With `nowait` it
+        raises NotCached where finding the place would wait for a disk; else that may block.
+        """
+        end_offset = self.log_end_offset
+        if offset > end_offset or offset < self.log_start_offset:
+            raise KafkaError(
+                Error.OFFSET_OUT_OF_RANGE,
+                f"Received request for offset {offset} for partition {self.topic_partition}, but we only have log segments "
+                f"from offset {self.log_start_offset} up to {end_offset}.",
+            )
+        if offset >= limit or offset == end_offset:
+            return None
+        segment = self._active
+        bases = self._bases
+        at = len(bases) - 1
+        if offset < segment.base_offset:
+            at = bisect_right(bases, offset) - 1
+            segment = self._segments[at]
+        try:
+            found = segment.position_of(offset, nowait)
+            while found is None:  # the offset was compacted away, and with it the rest of its segment
+                at += 1
+                if at == len(bases):
+                    return None
+                segment = self._segments[at]
+                found = segment.position_of(offset, nowait)
+            position, first_size = found
+            bounded = limit < (bases[at + 1] if at + 1 < len(bases) else end_offset)
+            length = (segment.end_position(limit, nowait) if bounded else segment.size) - position
+            if length > max_bytes:
+                length = max(max_bytes, first_size) if min_one else max_bytes
+            if length <= 0:
+                return None
+            return FileSlice(segment.file, position, length)
+        except BlockingIOError:
+            raise NotCached(lambda: segment.position_of(offset)) from None
+        except Damage as damage:
+            raise KafkaError(Error.CORRUPT_MESSAGE, f"{segment.path('.log')}: damaged {damage}") from damage
+        except OSError as error:
+            raise self._failed(segment, error) from error
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record as new as `timestamp`. May block."""
+        return times.first_at_or_after(self._segments, timestamp, self.log_start_offset)
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The record with the largest timestamp. May block."""
+        return times.newest(self._segments, self.log_start_offset)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """The aborted transactions that touch start..end (exclusive)."""
+        found: list[AbortedTransaction] = []
+        for segment in self._segments[max(bisect_right(self._bases, start) - 1, 0) :]:
+            some, complete = segment.aborted.collect(start, end)
+            found += some
+            if complete:
+                break
+        return found
+
+
+def _number(ready: Prepared, offset: int, leader_epoch: int) -> tuple[int, int, int, list[tuple[int, int]]]:
+    """Number several batches in place: (last offset, max timestamp, its batch's last offset, [(last offset, position)])."""
+    max_timestamp, offset_of_max, position = NO_TIMESTAMP, offset, 0
+    batches: list[tuple[int, int]] = []
+    for header in ready.headers:
+        patch(ready.records, position, offset, leader_epoch)
+        last = offset + header.last_offset_delta
+        batches.append((last, position))
+        if header.max_timestamp > max_timestamp:
+            max_timestamp, offset_of_max = header.max_timestamp, last
+        position += header.size
+        offset = last + 1
+    return offset - 1, max_timestamp, offset_of_max, batches

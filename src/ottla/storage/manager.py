@@ -1,0 +1,290 @@
+"""Every log of this broker, over all its data directories: opened, created, deleted, checkpointed, closed.
+
+Guards: a directory is used only while it is locked and belongs to this broker; a checkpoint never says more than is on
+the disk; the mark of a clean stop is written last. The broker's loop owns the manager and calls its housekeeping steps
+by its own schedule. A step that would block hands back what a thread is to run: jobs (`flush_jobs`), writers of
+checkpoints, paths (`due_deletions`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from ottla.clock import Clock
+from ottla.model import Error, KafkaError, TopicPartition
+from ottla.storage import checkpoints
+from ottla.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from ottla.storage.deletion import DeletionQueue, remove
+from ottla.storage.directory import DataDirectory, StorageStartError
+from ottla.storage.flushing import FlushJob
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.storage.segments import DELETE_DIR_SUFFIX
+
+__all__ = ["LogManager", "StorageStartError"]
+
+log: Final = logging.getLogger("ottla.storage")
+
+_PARTITION_DIR: Final = re.compile(r"(.+)-(\d+)")
+_SLOW_START_S: Final = 2.0
+
+Write = Callable[[], None]
+
+
+class LogManager:
+    """The logs of one broker. Lives on the loop; what blocks says so."""
+
+    def __init__(
+        self,
+        dirs: Sequence[str],
+        clock: Clock,
+        *,
+        broker_id: int,
+        cluster_id: str | None,
+        default_config: LogConfig | None = None,
+        recovery_threads: int = 1,
+        producer_expiration_ms: int = 86_400_000,
+        jitter: Callable[[int], int] = lambda _bound: 0,
+        on_io_error: Callable[[Log, OSError], None] | None = None,
+    ) -> None:
+        """Lock the directories and check whose they are. Without `cluster_id`, call `claim` once it is known."""
+        self.logs: dict[TopicPartition, Log] = {}
+        self.default_config = default_config or LogConfig()
+        self.producer_expiration_ms = producer_expiration_ms
+        self.broker_id = broker_id
+        self._clock = clock
+        self._threads = recovery_threads
+        self._jitter = jitter
+        self._on_io_error = on_io_error
+        self._trash = DeletionQueue(clock)
+        self._directories: dict[str, DataDirectory] = {}
+        self._counts: dict[str, int] = {}
+        try:
+            for path in dirs:
+                directory = DataDirectory(path)
+                self._directories[directory.path] = directory
+                self._counts[directory.path] = 0
+            if cluster_id is not None:
+                self.claim(cluster_id)
+        except BaseException:
+            self._unlock()
+            raise
+
+    @property
+    def dirs(self) -> list[str]:
+        return list(self._directories)
+
+    def stored_cluster_id(self) -> str | None:
+        """The cluster that the directories say they belong to; None if all are fresh."""
+        for path in self._directories:
+            meta = checkpoints.read_meta_properties(path)
+            if meta is not None:
+                return meta.cluster_id
+        return None
+
+    def claim(self, cluster_id: str) -> None:
+        """Check that every directory belongs to this broker of this cluster; fresh ones do from now on. Blocks."""
+        for directory in self._directories.values():
+            directory.check_owner(self.broker_id, cluster_id, self._clock.now_ms())
+
+    # Opening
+
+    def load(self, config_for: Callable[[str], LogConfig] | None = None) -> None:
+        """Open every log, after an unclean stop with recovery. `config_for` gives a topic's settings. Blocks."""
+        started = self._clock.monotonic()
+        total = 0
+        for directory in self._directories.values():
+            clean = directory.take_clean_shutdown()
+            partitions = self._partitions_in(directory)
+            if partitions and not clean:
+                log.info("%s: the last stop was not clean; recovering %d logs", directory.path, len(partitions))
+            self._load_directory(directory, partitions, config_for)
+            total += len(partitions)
+        took = self._clock.monotonic() - started
+        if took > _SLOW_START_S:
+            log.info("opened %d logs in %.1f s", total, took)
+
+    def _partitions_in(self, directory: DataDirectory) -> dict[TopicPartition, str]:
+        found: dict[TopicPartition, str] = {}
+        with os.scandir(directory.path) as entries:
+            for entry in entries:
+                if not entry.is_dir():
+                    continue
+                if entry.name.endswith(DELETE_DIR_SUFFIX):
+                    self._trash.add([entry.path], self.default_config.file_delete_delay_ms)
+                elif match := _PARTITION_DIR.fullmatch(entry.name):
+                    found[TopicPartition(match[1], int(match[2]))] = entry.path
+                else:
+                    log.warning("%s is not the directory of a partition; leaving it alone", entry.path)
+        return found
+
+    def _load_directory(
+        self,
+        directory: DataDirectory,
+        partitions: Mapping[TopicPartition, str],
+        config_for: Callable[[str], LogConfig] | None,
+    ) -> None:
+        points, starts = directory.recovery_points(), directory.log_start_offsets()
+
+        def open_one(tp: TopicPartition, path: str) -> Log:
+            config = config_for(tp.topic) if config_for is not None else self.default_config
+            point, start = points.get(tp, 0), starts.get(tp, 0)
+            return self._open(tp, path, config, point=point, start=start, clean=directory.clean_shutdown)
+
+        with ThreadPoolExecutor(max(self._threads, 1), thread_name_prefix="ottla-recovery") as pool:
+            opening: dict[TopicPartition, Future[Log]] = {
+                tp: pool.submit(open_one, tp, path) for tp, path in partitions.items()
+            }
+        for tp, future in opening.items():
+            try:
+                opened = future.result()
+            except OSError as error:
+                raise StorageStartError(
+                    f"cannot open {partitions[tp]}: {error}; repair the disk or remove the directory"
+                ) from error
+            if tp in self.logs:
+                raise StorageStartError(f"{tp} is in {self.logs[tp].dir} and in {opened.dir}; move one of them away")
+            self.logs[tp] = opened
+            self._counts[directory.path] += 1
+
+    def _open(
+        self, tp: TopicPartition, path: str, config: LogConfig, *, point: int = 0, start: int = 0, clean: bool = True
+    ) -> Log:
+        return Log.open(
+            path,
+            tp,
+            config,
+            self._clock,
+            recovery_point=point,
+            log_start_offset=start,
+            clean_shutdown=clean,
+            producer_expiration_ms=self.producer_expiration_ms,
+            trash=self._trash,
+            jitter=self._jitter,
+            on_io_error=self._on_io_error,
+        )
+
+    # Partitions come and go
+
+    def create(self, tp: TopicPartition, config: LogConfig | None = None, topic_id: bytes | None = None) -> Log:
+        """The log of a partition, in the directory with the fewest if it is new."""
+        existing = self.logs.get(tp)
+        if existing is None:
+            parent = min(self._counts, key=self._counts.__getitem__)
+            try:
+                existing = self._open(tp, os.path.join(parent, str(tp)), config or self.default_config)
+            except OSError as error:
+                raise KafkaError(Error.KAFKA_STORAGE_ERROR, f"cannot create {parent}/{tp}: {error.strerror}") from error
+            self.logs[tp] = existing
+            self._counts[parent] += 1
+        if topic_id is not None:
+            existing.write_topic_id(topic_id)
+        return existing
+
+    def delete(self, tp: TopicPartition) -> None:
+        """Take a partition's log away: renamed now, removed after file.delete.delay.ms. Readers in flight do not feel it."""
+        gone = self.logs.pop(tp, None)
+        if gone is None:
+            return
+        self._counts[os.path.dirname(gone.dir)] -= 1
+        path = gone.rename_for_deletion()
+        log.info("%s: deleted; its files are removed in %d ms", tp, gone.config.file_delete_delay_ms)
+        self._trash.add([path], gone.config.file_delete_delay_ms)
+
+    def logs_in(self, path: str) -> list[Log]:
+        """The logs of one data directory."""
+        prefix = path + os.sep
+        return [one for one in self.logs.values() if one.dir.startswith(prefix)]
+
+    # Housekeeping, each called by the broker's schedule
+
+    def check_retention(self) -> int:
+        """Delete the segments that are too old or too many; how many."""
+        now = self._clock.now_ms()
+        return sum(one.apply_retention(now) for one in self.logs.values())
+
+    def expire_producers(self) -> int:
+        """Forget producers that were silent too long; how many."""
+        return sum(one.expire_producers() for one in self.logs.values())
+
+    def flush_jobs(self) -> list[tuple[Log, FlushJob]]:
+        """What flush.messages, flush.ms and rolled segments want on the disk. Run a job in a thread, then `log.flushed(job)`."""
+        jobs: list[tuple[Log, FlushJob]] = []
+        for one in self.logs.values():
+            if one.needs_flush and (job := one.flush_job(one.flush_target)) is not None:
+                jobs.append((one, job))
+        return jobs
+
+    def recovery_point_writes(self) -> list[Write]:
+        """The recovery points, captured; each call writes a directory's. That blocks: safe in a thread."""
+        return self._writes(RECOVERY_POINTS, lambda one: one.recovery_point)
+
+    def log_start_writes(self) -> list[Write]:
+        """The log start offsets that do not follow from the first segment, captured like the recovery points."""
+        return self._writes(LOG_START_OFFSETS, lambda one: one.log_start_offset if one.starts_within_segment else None)
+
+    def high_watermark_writes(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[Write]:
+        """The high watermarks, captured like the recovery points; by default those that the logs know."""
+        marks = high_watermarks
+        return self._writes(
+            HIGH_WATERMARKS, lambda one: marks.get(one.topic_partition) if marks is not None else one.high_watermark
+        )
+
+    def _writes(self, name: str, offset_of: Callable[[Log], int | None]) -> list[Write]:
+        writes: list[Write] = []
+        for path, directory in self._directories.items():
+            offsets = {one.topic_partition: offset for one in self.logs_in(path) if (offset := offset_of(one)) is not None}
+            writes.append(directory.checkpoint(name, offsets))
+        return writes
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        """What was checkpointed before this start."""
+        found: dict[TopicPartition, int] = {}
+        for directory in self._directories.values():
+            found.update(directory.high_watermarks())
+        return found
+
+    def due_deletions(self) -> list[str]:
+        """Files and directories whose delay is over: give them to `deletion.remove` in a thread."""
+        return self._trash.due()
+
+    # The end
+
+    def shutdown(self, high_watermarks: Mapping[TopicPartition, int] | None = None, broker_epoch: int = -1) -> None:
+        """Flush and close every log, write the checkpoints, then the clean marks; unlock. Blocks.
+
+        A directory with a log that could not be closed gets no mark: its next start recovers.
+        """
+        failed: set[str] = set()
+        for one in self.logs.values():
+            try:
+                one.close()
+            except OSError as error:
+                log.error("%s: could not be closed, the next start recovers it: %s", one.topic_partition, error)
+                failed.add(os.path.dirname(one.dir))
+        for write in self.recovery_point_writes() + self.log_start_writes() + self.high_watermark_writes(high_watermarks):
+            try:
+                write()
+            except OSError as error:
+                log.error("a checkpoint could not be written: %s", error)
+                failed.update(self._directories)
+        remove(self._trash.due())
+        for path, directory in self._directories.items():
+            if path not in failed:
+                directory.mark_clean_shutdown(broker_epoch)
+        self._unlock()
+        self.logs.clear()
+
+    def abandon(self) -> None:
+        """Let everything go as a crash would: no flush, no mark."""
+        self._unlock()
+        self.logs.clear()
+
+    def _unlock(self) -> None:
+        for directory in self._directories.values():
+            directory.unlock()

@@ -1,0 +1,157 @@
+"""Regions of segment files, as they travel from the log to a socket: never bytes, always (file, position, length).
+
+Guards: a region stays readable for as long as somebody holds it. A `SegmentFile` owns one descriptor and closes it when the
+last reference to it is gone, so a segment that is rolled, renamed or unlinked while its bytes are on their way to a
+consumer is felt by nobody. Closed segments keep no descriptor of their own: `open_for_reading` remembers the ones used last.
+The page cache is probed with RWF_NOWAIT, so that a cold range is warmed in a thread and not on the broker's loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+PROBE_STEP: Final = 128 * 1024
+_WARM_CHUNK: Final = 1024 * 1024
+_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+_REMEMBERED_FILES: Final = 256
+
+
+class SegmentFile:
+    """One open descriptor. Whoever can see this object can use the descriptor; nobody closes it by hand."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, path: str, flags: int = os.O_RDONLY) -> None:
+        self.fd = -1
+        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def __del__(self, _close=os.close) -> None:  # type: ignore[no-untyped-def]  # bound early: `os` may be gone at exit
+        if self.fd >= 0:
+            _close(self.fd)
+
+
+class OpenFiles:
+    """The closed segments' files that were read last, so that a consumer of old data opens each segment once."""
+
+    __slots__ = ("_capacity", "_files")
+
+    def __init__(self, capacity: int = _REMEMBERED_FILES) -> None:
+        self._files: OrderedDict[str, SegmentFile] = OrderedDict()
+        self._capacity = capacity
+
+    def get(self, path: str) -> SegmentFile:
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = SegmentFile(path)
+            if len(self._files) > self._capacity:
+                self._files.popitem(last=False)
+        else:
+            self._files.move_to_end(path)
+        return file
+
+    def forget(self, path: str) -> None:
+        """The file at `path` goes away: a later file of the same name must not be mistaken for it."""
+        self._files.pop(path, None)
+
+
+OPEN_FILES: Final = OpenFiles()
+
+
+class FileSlice:
+    """`length` bytes of a segment file from `position` on."""
+
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: SegmentFile, position: int, length: int) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        return f"FileSlice(fd={self.file.fd}, position={self.position}, length={self.length})"
+
+    def cached(self) -> bool:
+        """Whether the range lies in the page cache, judged by its ends and each 128 KiB. True where nobody can say."""
+        fd = self.file.fd
+        end = self.position + self.length - 1
+        probe = self.position
+        while probe < end:
+            if not is_cached(fd, probe):
+                return False
+            probe += PROBE_STEP
+        return is_cached(fd, end)
+
+    def warm(self) -> None:
+        """Read the range through once, so that it is in the page cache. Blocks: call it in a thread."""
+        scratch = [bytearray(min(_WARM_CHUNK, max(self.length, 1)))]
+        position, end = self.position, self.position + self.length
+        while position < end:
+            count = os.preadv(self.file.fd, scratch, position)
+            if count == 0:
+                return
+            position += count
+
+    def read(self) -> bytes:
+        """The bytes themselves, for what must look into them. Blocks if they are not cached."""
+        chunks: list[bytes] = []
+        position, left = self.position, self.length
+        while left:
+            chunk = os.pread(self.file.fd, left, position)
+            if not chunk:
+                break
+            if len(chunk) == self.length:
+                return chunk
+            chunks.append(chunk)
+            position += len(chunk)
+            left -= len(chunk)
+        return b"".join(chunks)
+
+
+_PROBE: Final = [bytearray(1)]
+
+
+def is_cached(fd: int, position: int) -> bool:
+    """Whether the page that holds `position` can be read without waiting for a disk."""
+    if not _NOWAIT:
+        return True
+    try:
+        os.preadv(fd, _PROBE, position, _NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system that does not know RWF_NOWAIT: nothing to be learned here
+        return True
+    return True
+
+
+class NotCached(Exception):  # noqa: N818  (a signal, not a failure)
+    """A lookup met a cold page and was told not to wait. Call `warm` in a thread, then look up again."""
+
+    def __init__(self, lookup: Callable[[], object]) -> None:
+        super().__init__("not in the page cache")
+        self._lookup = lookup
+
+    def warm(self) -> None:
+        """Bring what the lookup needs into the page cache. Blocks: safe in a thread, as its answer is not used."""
+        with contextlib.suppress(Exception):
+            self._lookup()
+
+
+def pread(fd: int, length: int, position: int, nowait: bool = False) -> bytes:
+    """`os.pread`, which with `nowait` raises BlockingIOError instead of waiting for a disk."""
+    if not nowait or not _NOWAIT:
+        return os.pread(fd, length, position)
+    buffer = bytearray(length)
+    try:
+        count = os.preadv(fd, [buffer], position, _NOWAIT)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return os.pread(fd, length, position)
+    return bytes(buffer) if count == length else bytes(memoryview(buffer)[:count])
