@@ -1,8 +1,8 @@
 """The composition root: builds the parts of one broker, starts them in order, and stops them in the other.
 
-Start: take the addresses (a port in use must end the start before a disk is touched), lock the data, open the store, find out who
-we are, recover the logs, register, become controller, answer clients. Stop: no new connections, end what is in hand, close the
-logs with a clean mark, leave the store. Nothing here decides anything about Kafka.
+Start: take the addresses (a port in use must end the start before a disk is touched), lock the data, open the store, find out
+who we are, recover the logs, register, become controller, answer clients. Stop: no new connections, end what is in hand,
+close the logs with a clean mark, leave the store. Nothing here decides anything about Kafka.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from ottla.metadata.embedded import EmbeddedStore
 from ottla.metadata.producer_ids import ProducerIds
 from ottla.metadata.store import Create, Store
 from ottla.metadata.znodes import BrokerNode
-from ottla.model import Error, KafkaError
 from ottla.network.server import BindError, Server
 from ottla.records.kernel import NATIVE
 from ottla.replication.replicas import Replicas
@@ -99,10 +98,11 @@ class Broker:
         path = os.path.join(logs.dirs[0], embedded.FILE_NAME)
         self._store = store = EmbeddedStore(path, self.run_blocking)
         await self._identify(store, logs)
-        configs = Configs(store, lambda topic: replicas.config_changed(topic))
+        configs = Configs(store)
         await configs.start()
         config_of = partial(self._log_config, configs)
         replicas = Replicas(self.broker_id, logs, self._metadata, config_of)
+        configs.topic_changed = replicas.config_changed
         await self.run_blocking(logs.load, config_of)
         await self._adopt_logs(store, logs)
         await self._register(store)
@@ -111,7 +111,9 @@ class Broker:
         )
         create = lambda name: create_automatically(self.services, name)  # noqa: E731 - services come into being below
         journal = TopicJournal(_OFFSETS_TOPIC, replicas, self._metadata, create, loop.call_later)
-        groups = GroupCoordinator(GroupSettings.of(self.config), self._clock, journal, loop.call_later, offload=self.run_blocking)
+        groups = GroupCoordinator(
+            GroupSettings.of(self.config), self._clock, journal, loop.call_later, offload=self.run_blocking
+        )
         self.services = Services(
             broker_id=self.broker_id,
             cluster_id=self.cluster_id,
@@ -231,7 +233,7 @@ class Broker:
             elif bound.any_address:
                 host = socket.getfqdn() or socket.gethostname()
                 log.warning(
-                    "%s listens on all addresses: clients will be told %s:%d; set advertised.listeners if they cannot reach that",
+                    "%s listens on all addresses; clients will be told %s:%d: set advertised.listeners if they cannot reach it",
                     bound.name, host, bound.port,
                 )  # fmt: skip
                 result.append(Listener(bound.name, bound.protocol, host, bound.port))
@@ -284,8 +286,16 @@ class Broker:
 
         every(setting("log.retention.check.interval.ms"), retention, first_ms=delay)
         every(min(_FLUSH_CHECK_EVERY_MS, setting("log.flush.scheduler.interval.ms")), flush)
-        every(setting("log.flush.offset.checkpoint.interval.ms") or 1, partial(write_all, logs.recovery_point_writes), first_ms=delay)
-        every(setting("log.flush.start.offset.checkpoint.interval.ms") or 1, partial(write_all, logs.log_start_writes), first_ms=delay)
+        every(
+            setting("log.flush.offset.checkpoint.interval.ms") or 1,
+            partial(write_all, logs.recovery_point_writes),
+            first_ms=delay,
+        )
+        every(
+            setting("log.flush.start.offset.checkpoint.interval.ms") or 1,
+            partial(write_all, logs.log_start_writes),
+            first_ms=delay,
+        )
         every(
             setting("replica.high.watermark.checkpoint.interval.ms"),
             partial(write_all, lambda: logs.high_watermark_writes(replicas.high_watermarks())),

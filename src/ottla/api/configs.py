@@ -7,7 +7,16 @@ from enum import IntEnum
 
 from ottla.api.registry import Context, handles, shapes_errors_of
 from ottla.api.topics import SOURCE_DEFAULT, SOURCE_STATIC_BROKER, SOURCE_TOPIC, source_of_default
-from ottla.config import BROKER_SETTINGS, TOPIC_SETTINGS, ConfigError, Kind, Setting, check_topic_settings, to_text, topic_values
+from ottla.config import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    ConfigError,
+    Kind,
+    Setting,
+    check_topic_settings,
+    to_text,
+    topic_values,
+)
 from ottla.controller.topic_rules import check_name
 from ottla.model import Error, KafkaError
 from ottla.wire.apis.configs import (
@@ -76,7 +85,9 @@ def _topic_rows(ctx: Context, topic: str, synonyms: bool) -> Iterable[DescribeCo
         if name in overrides:
             chain.append((name, overrides[name], SOURCE_TOPIC))
         set_by_user = ctx.services.config.set_by_user
-        chain += [(other, to_text(set_by_user[other]), SOURCE_STATIC_BROKER) for other, _ in setting.fallbacks if other in set_by_user]
+        chain += [
+            (other, to_text(set_by_user[other]), SOURCE_STATIC_BROKER) for other, _ in setting.fallbacks if other in set_by_user
+        ]
         inherited = setting.fallbacks[0][0] if setting.fallbacks else name
         chain.append((inherited, to_text(setting.default), SOURCE_DEFAULT))
         source = SOURCE_TOPIC if name in overrides else source_of_default(ctx.services, name)
@@ -135,7 +146,9 @@ def describe_configs_error(request: DescribeConfigsRequest, error: Error, messag
 async def alter_configs(ctx: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     responses = []
     for one in request.resources:
-        result = AlterConfigsResourceResponse(resource_type=one.resource_type, resource_name=one.resource_name, error_message=None)
+        result = AlterConfigsResourceResponse(
+            resource_type=one.resource_type, resource_name=one.resource_name, error_message=None
+        )
         try:
             null = [config.name for config in one.configs if config.value is None]
             if null:
@@ -223,7 +236,9 @@ def _apply(ctx: Context, wanted: dict[str, str], name: str, operation: int, valu
 async def _store(ctx: Context, resource_type: int, name: str, wanted: Mapping[str, str], validate_only: bool) -> None:
     """Check and write the settings of a resource."""
     if resource_type == Resource.BROKER:
-        raise KafkaError(Error.INVALID_REQUEST, "Settings of a running broker cannot be changed in this version; change its properties.")
+        raise KafkaError(
+            Error.INVALID_REQUEST, "Settings of a running broker cannot be changed in this version; change its properties."
+        )
     if resource_type != Resource.TOPIC:
         raise KafkaError(Error.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
     check_name(name)

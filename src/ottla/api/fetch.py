@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from ottla.api.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, Session, Wanted
@@ -157,7 +158,7 @@ class _Reading:
         served: list[Wanted] = []
         for one in self._wanted:
             data = self._read_one(one, left, at_least_one and not self._bytes)
-            size = len(data.records)
+            size = len(data.records or EMPTY)
             if size:
                 left -= size
                 self._bytes += size
@@ -205,7 +206,11 @@ class _Reading:
                 self._cold.append(region)
         except KafkaError as problem:
             return PartitionData(
-                partition_index=one.partition, error_code=problem.error, high_watermark=-1, aborted_transactions=None, records=EMPTY
+                partition_index=one.partition,
+                error_code=problem.error,
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=EMPTY,
             )
         aborted = None
         if self._isolation == READ_COMMITTED:
@@ -224,8 +229,7 @@ class _Reading:
         if self._version < 4 and self._bytes:
             self._later(lambda: _convert_down(response, 0 if self._version < 2 else 1), lambda: self._ctx.answer(response))
         elif self._cold:
-            cold = list(self._cold)
-            self._later(lambda: [region.warm() for region in cold], lambda: self._ctx.answer(response))
+            self._later(partial(_warm, list(self._cold)), lambda: self._ctx.answer(response))
         else:
             self._ctx.answer(response)
 
@@ -244,6 +248,12 @@ class _Reading:
                 then()
 
         services.spawn(work())
+
+
+def _warm(regions: list[FileSlice]) -> None:
+    """Bring regions into the page cache. Runs in a thread."""
+    for region in regions:
+        region.warm()
 
 
 def _convert_down(response: FetchResponse, magic: int) -> None:

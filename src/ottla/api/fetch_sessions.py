@@ -1,7 +1,8 @@
 """Incremental fetch sessions: the broker remembers what a consumer reads, so that both sides send only what changed. Pure.
 
 Guards: a session's epoch counts its requests, so a lost or repeated one is noticed and the client starts anew; the number of
-sessions is bounded (`max.incremental.fetch.session.cache.slots`), the one that was not used for longest gives way after two minutes.
+sessions is bounded (`max.incremental.fetch.session.cache.slots`), the one that was not used for longest gives way after two
+minutes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Wanted:
         "topic_id",
     )  # fmt: skip
 
-    def __init__(self, topic: str | None, topic_id: bytes, partition: int, offset: int, max_bytes: int, leader_epoch: int) -> None:
+    def __init__(
+        self, topic: str | None, topic_id: bytes, partition: int, offset: int, max_bytes: int, leader_epoch: int
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition

@@ -57,7 +57,7 @@ async def _create_missing(ctx: Context, request: MetadataRequest) -> None:
     """Create what is asked for by name and not there, where both the client and the broker want that."""
     if not (request.allow_auto_topic_creation and ctx.services.config.flag("auto.create.topics.enable")):
         return
-    missing = {topic.name for topic in request.topics if topic.name and topic.name not in ctx.image.topics}
+    missing = {topic.name for topic in request.topics or () if topic.name and topic.name not in ctx.image.topics}
     for name in sorted(missing):
         try:
             check_name(name)

@@ -101,7 +101,8 @@ def list_offsets_error(request: ListOffsetsRequest, error: Error, message: str) 
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=error) for one in topic.partitions
+                    ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=error)
+                    for one in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -133,11 +134,14 @@ def offset_for_leader_epoch(ctx: Context, request: OffsetForLeaderEpochRequest) 
 
 
 @shapes_errors_of(OffsetForLeaderEpochRequest)
-def offset_for_leader_epoch_error(request: OffsetForLeaderEpochRequest, error: Error, message: str) -> OffsetForLeaderEpochResponse:
+def offset_for_leader_epoch_error(
+    request: OffsetForLeaderEpochRequest, error: Error, message: str
+) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[EpochEndOffset(partition=one.partition, error_code=error) for one in topic.partitions]
+                topic=topic.topic,
+                partitions=[EpochEndOffset(partition=one.partition, error_code=error) for one in topic.partitions],
             )
             for topic in request.topics
         ]

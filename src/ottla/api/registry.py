@@ -1,9 +1,10 @@
 """From a frame to a handler and back: which APIs are served, in which versions, and what happens when one goes wrong.
 
-A handler is declared with `@handles(SomeRequest)`; ApiVersions is computed from those declarations, so that what is advertised is
-what is served. A plain function answers at once (or returns LATER and answers through `ctx.answer`); a coroutine gets a task.
-Guards: one request in, at most one answer out; a client's mistake ends in an error code or a closed connection and one log line, a
-mistake of ours in UNKNOWN_SERVER_ERROR and a traceback for the operator, never in a broken loop.
+A handler is declared with `@handles(SomeRequest)`; ApiVersions is computed from those declarations, so that what is
+advertised is what is served. A plain function answers at once (or returns LATER and answers through `ctx.answer`); a
+coroutine gets a task. Guards: one request in, at most one answer out; a client's mistake ends in an error code or a closed
+connection and one log line, a mistake of ours in UNKNOWN_SERVER_ERROR and a traceback for the operator, never in a broken
+loop.
 """
 
 from __future__ import annotations
@@ -71,8 +72,6 @@ class Peer(Protocol):
     listener: str
     waiter: Waiter | None
     closed: bool
-    client_id: str | None
-    client_id_raw: bytes
 
     def answer(self, parts: Sequence[Any]) -> None: ...
     def no_answer(self) -> None: ...
@@ -268,13 +267,10 @@ class Registry:
 def _with_error(api_key: int, error: Error, message: str) -> Response | None:
     """The answer that is nothing but an error; None where the API's answer has no place for one."""
     response_type = RESPONSES[api_key]
-    fields = {field.name for field in response_type.fields}
-    if "error_code" not in fields:
+    names = {field.name for field in response_type.__fields__}
+    if "error_code" not in names:
         return None
-    response = response_type(error_code=error)
-    if "error_message" in fields:
-        response.error_message = message
-    return response
+    return response_type(error_code=error, **({"error_message": message} if "error_message" in names else {}))
 
 
 def _name(header: RequestHeader) -> str:

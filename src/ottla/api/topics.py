@@ -38,7 +38,9 @@ async def create_topics(ctx: Context, request: CreateTopicsRequest) -> CreateTop
     often = Counter(topic.name for topic in request.topics)
     for topic in request.topics:
         if often[topic.name] > 1:
-            results[topic.name] = KafkaError(Error.INVALID_REQUEST, "Create topics request from client contains multiple entries for the same topic")
+            results[topic.name] = KafkaError(
+                Error.INVALID_REQUEST, "Create topics request from client contains multiple entries for the same topic"
+            )
             continue
         try:
             wanted.append(_wanted(ctx, topic))
@@ -129,7 +131,9 @@ async def create_automatically(services: Services, name: str) -> None:
             "compression.type": "producer" if name == "__consumer_offsets" else "uncompressed",
             "segment.bytes": str(config.integer(f"{prefix}.segment.bytes")),
         }
-    results = await services.controller.create_topics([NewTopic(name, partitions, factor, config=overrides)], validate_only=False)
+    results = await services.controller.create_topics(
+        [NewTopic(name, partitions, factor, config=overrides)], validate_only=False
+    )
     result = results[name]
     if isinstance(result, KafkaError) and result.error is not Error.TOPIC_ALREADY_EXISTS:
         raise result
@@ -170,7 +174,9 @@ async def _delete(ctx: Context, name: str | None, topic_id: bytes) -> DeletableT
 @shapes_errors_of(DeleteTopicsRequest)
 def delete_topics_error(request: DeleteTopicsRequest, error: Error, message: str) -> DeleteTopicsResponse:
     names: list[Any] = [topic.name for topic in request.topics] or list(request.topic_names)
-    return DeleteTopicsResponse(responses=[DeletableTopicResult(name=name, error_code=error, error_message=message) for name in names])
+    return DeleteTopicsResponse(
+        responses=[DeletableTopicResult(name=name, error_code=error, error_message=message) for name in names]
+    )
 
 
 @handles(CreatePartitionsRequest)
@@ -193,5 +199,7 @@ async def create_partitions(ctx: Context, request: CreatePartitionsRequest) -> C
 @shapes_errors_of(CreatePartitionsRequest)
 def create_partitions_error(request: CreatePartitionsRequest, error: Error, message: str) -> CreatePartitionsResponse:
     return CreatePartitionsResponse(
-        results=[CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=message) for topic in request.topics]
+        results=[
+            CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=message) for topic in request.topics
+        ]
     )

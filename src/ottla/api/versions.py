@@ -20,6 +20,8 @@ def supported_versions(error: Error = Error.NONE) -> ApiVersionsResponse:
 
 @handles(ApiVersionsRequest)
 def api_versions(ctx: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    if ctx.version >= 3 and not (_SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)):
+    if ctx.version >= 3 and not (
+        _SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)
+    ):
         return supported_versions(Error.INVALID_REQUEST)
     return supported_versions()

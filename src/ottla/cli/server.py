@@ -18,20 +18,20 @@ log = logging.getLogger("ottla.broker")
 
 @click.command("server")
 @click.argument("properties", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that replaces the file's. Repeatable.")
+@click.option(
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that replaces the file's. Repeatable."
+)
 @click.option("--log-level", default="INFO", show_default=True, help="DEBUG, INFO, WARNING or ERROR.")
 def command(properties: str | None, overrides: tuple[str, ...], log_level: str) -> None:
     """Run a broker in the foreground.
 
     PROPERTIES is a file in the format of Apache Kafka's server.properties, with the same setting names. Without one, the broker
-    listens on 127.0.0.1:9092, keeps its data in ./ottla-data, and needs no other process. SIGTERM or Ctrl-C stops it cleanly; a second
-    one stops it at once.
+    listens on 127.0.0.1:9092, keeps its data in ./ottla-data, and needs no other process. SIGTERM or Ctrl-C stops it cleanly;
+    a second one stops it at once.
     """
     if not isinstance(getattr(logging, log_level.upper(), None), int):
         raise click.BadParameter(f"{log_level} is not a log level: DEBUG, INFO, WARNING or ERROR", param_hint="--log-level")
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
-    )
+    logging.basicConfig(level=log_level.upper(), stream=sys.stderr, format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)")
     try:
         config = BrokerConfig(_settings(properties, overrides))
         for name in config.unknown:

@@ -98,13 +98,17 @@ class BrokerConfig:
         return self._parse_listeners("advertised.listeners", self.text("advertised.listeners"))
 
     def _parse_listeners(self, key: str, text: str) -> list[Listener]:
-        protocols = dict(part.strip().split(":", 1) for part in self.text("listener.security.protocol.map").split(",") if ":" in part)
+        protocols = dict(
+            part.strip().split(":", 1) for part in self.text("listener.security.protocol.map").split(",") if ":" in part
+        )
         result: list[Listener] = []
         for part in (piece.strip() for piece in text.split(",") if piece.strip()):
             name, separator, address = part.partition("://")
             host, colon, port = address.rpartition(":")
             if not separator or not colon or not port.isdigit() or int(port) > 65535:
-                raise ConfigError(f"{key}={text} is not valid: allowed is a list of NAME://host:port, such as PLAINTEXT://0.0.0.0:9092")
+                raise ConfigError(
+                    f"{key}={text} is not valid: allowed is a list of NAME://host:port, such as PLAINTEXT://0.0.0.0:9092"
+                )
             name = name.upper()
             protocol = protocols.get(name)
             if protocol is None:
@@ -118,11 +122,13 @@ class BrokerConfig:
         """What one setting alone cannot tell."""
         listeners = self.listeners
         if not listeners:
-            raise ConfigError("listeners= is not valid: allowed is a list of NAME://host:port, such as PLAINTEXT://127.0.0.1:9092")
+            raise ConfigError(
+                "listeners= is not valid: allowed is a list of NAME://host:port, such as PLAINTEXT://127.0.0.1:9092"
+            )
         for listener in listeners:
             if listener.protocol != "PLAINTEXT":
                 raise ConfigError(
-                    f"listeners={self.text('listeners')} is not valid: {listener.protocol} is not served yet, allowed is PLAINTEXT"
+                    f"listeners={self.text('listeners')} is not valid: {listener.protocol} is not served yet, only PLAINTEXT"
                 )
         for listener in self.advertised_listeners:
             if listener.any_address:
@@ -132,7 +138,8 @@ class BrokerConfig:
                 )
             if listener.name not in {bound.name for bound in listeners}:
                 raise ConfigError(
-                    f"advertised.listeners={self.text('advertised.listeners')} is not valid: listener {listener.name} is not in listeners"
+                    f"advertised.listeners={self.text('advertised.listeners')} is not valid: "
+                    f"{listener.name} is not one of the names in listeners"
                 )
         if not self.log_dirs:
             raise ConfigError("log.dirs= is not valid: allowed is a comma-separated list of directories")

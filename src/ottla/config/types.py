@@ -169,7 +169,9 @@ def string(
     return Setting(name, Kind.STRING, default, choices=choices, dynamic=dynamic, fallbacks=fallbacks, check=check)
 
 
-def listing(name: str, default: str, *choices: str, dynamic: bool = False, fallbacks: tuple[tuple[str, int], ...] = ()) -> Setting:
+def listing(
+    name: str, default: str, *choices: str, dynamic: bool = False, fallbacks: tuple[tuple[str, int], ...] = ()
+) -> Setting:
     parts = [part for part in default.split(",") if part]
     return Setting(name, Kind.LIST, parts, choices=choices, dynamic=dynamic, fallbacks=fallbacks)
 

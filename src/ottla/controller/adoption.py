@@ -35,7 +35,7 @@ def adopt(
     topic_id = next((log.topic_id for log in logs.values() if log.topic_id), None) or new_topic_id
     # A gap is a partition that another broker held: it exists, empty, so that numbers and key hashing stay as they were.
     count = max(logs) + 1
-    topic = TopicNode(name, topic_id, {partition: (broker_id,) for partition in range(count)})
+    topic = TopicNode(name, topic_id, dict.fromkeys(range(count), (broker_id,)))
     operations: list[Operation] = [Create(topic.path, topic.encode())]
     for partition in range(count):
         latest = logs[partition].latest_epoch if partition in logs else -1

@@ -1,7 +1,7 @@
 """Where the replicas of a new partition go: spread evenly over brokers, and over racks where they are known. Pure.
 
-Leaders go round the brokers from a random start, so that many small topics do not pile up on the first; the further replicas are
-shifted against each other, so that the load of a failed broker spreads over all others.
+Leaders go round the brokers from a random start, so that many small topics do not pile up on the first; the further replicas
+are shifted against each other, so that the load of a failed broker spreads over all others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How the controller's word reaches a broker: one ordered channel per broker.
 
-The controller speaks in values (`TopicImage`, `Image`); a channel delivers them in order. The broker that is the controller itself
-is reached without a socket, through the same three calls.
+The controller speaks in values (`TopicImage`, `Image`); a channel delivers them in order. The broker that is the controller
+itself is reached without a socket, through the same three calls.
 """
 
 from __future__ import annotations

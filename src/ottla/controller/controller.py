@@ -1,8 +1,8 @@
 """The controller: the one broker that changes the cluster's truth and tells the others.
 
-Guards: all changes go through one queue (a lock taken in order of arrival), each is a single transaction that carries a check of
-the controller's epoch, and brokers hear of it only after it is durable. Life: `start` wins the election, reads the world and
-announces it; `stop` ends it. What is decided lies in `state`, `election`, `assignment` and `topic_rules`, all pure.
+Guards: all changes go through one queue (a lock taken in order of arrival), each is a single transaction that carries a check
+of the controller's epoch, and brokers hear of it only after it is durable. Life: `start` wins the election, reads the world
+and announces it; `stop` ends it. What is decided lies in `state`, `election`, `assignment` and `topic_rules`, all pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.config import ConfigError, check_topic_settings
 from ottla.controller import assignment, state, topic_rules
 from ottla.controller.channels import Channel
 from ottla.metadata import znodes
-from ottla.metadata.image import BrokerImage, Endpoint, Image, TopicImage
+from ottla.metadata.image import BrokerImage, Endpoint, Image, PartitionState, TopicImage
 from ottla.metadata.store import BadVersion, Check, Create, Delete, NodeExists, Operation, Set, Store
 from ottla.metadata.znodes import BrokerNode, ControllerNode, PartitionStateNode, TopicNode
 from ottla.model import Error, KafkaError, TopicPartition
@@ -118,7 +118,10 @@ class Controller:
                     raise
                 await self._announce(created)
                 results.update({name: self._state.image_of(name) for name in created})
-                log.info("Created %s", ", ".join(f"topic {n} with {len(self._state.topics[n].partitions)} partitions" for n in created))
+                log.info(
+                    "Created %s",
+                    ", ".join(f"topic {n} with {len(self._state.topics[n].partitions)} partitions" for n in created),
+                )
         return results
 
     def _lay_out(self, wanted: NewTopic) -> TopicNode:
@@ -163,7 +166,7 @@ class Controller:
                 if len(new_assignments) != count - existing:
                     raise KafkaError(
                         Error.INVALID_REPLICA_ASSIGNMENT,
-                        f"Increasing the number of partitions by {count - existing} but {len(new_assignments)} assignments provided.",
+                        f"Increasing by {count - existing} partitions, but {len(new_assignments)} assignments provided.",
                     )
                 added = {existing + at: replicas for at, replicas in enumerate(new_assignments)}
                 topic_rules.check_assignment(added, self._state.live, existing)
@@ -287,8 +290,8 @@ def new_id(random: Random) -> bytes:
             return bytes(value)
 
 
-def _planned(replicas: tuple[int, ...]) -> state.PartitionState:
-    return state.PartitionState(replicas[0], state.FIRST_LEADER_EPOCH, replicas, replicas)
+def _planned(replicas: tuple[int, ...]) -> PartitionState:
+    return PartitionState(replicas[0], state.FIRST_LEADER_EPOCH, replicas, replicas)
 
 
 def _broker_image(broker: BrokerNode) -> BrokerImage:

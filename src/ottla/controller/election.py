@@ -16,8 +16,8 @@ def after_failure(
 ) -> tuple[int, tuple[int, ...]] | None:
     """Leader and ISR when the leader is gone: the first live in-sync replica in assignment order.
 
-    With `unclean_allowed`, a live replica that is not in sync may lead when no in-sync one lives: records may be lost then, so the
-    ISR begins anew with it alone. None: the partition stays without a leader.
+    With `unclean_allowed`, a live replica that is not in sync may lead when no in-sync one lives: records may be lost then,
+    so the ISR begins anew with it alone. None: the partition stays without a leader.
     """
     in_sync = tuple(replica for replica in isr if replica in live)
     for replica in replicas:

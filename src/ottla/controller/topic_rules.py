@@ -34,9 +34,7 @@ def check_collision(name: str, existing: Collection[str]) -> None:
     folded = name.replace(".", "_")
     for other in existing:
         if other != name and other.replace(".", "_") == folded:
-            raise KafkaError(
-                Error.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}"
-            )
+            raise KafkaError(Error.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
 
 
 def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Collection[int], first_partition: int = 0) -> None:

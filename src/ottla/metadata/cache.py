@@ -1,4 +1,4 @@
-"""Where the current image hangs: readers take it, the controller's word replaces it, and whoever waits for a change is woken."""
+"""Where the current image hangs: readers take it, the controller's word replaces it, whoever waits for a change is woken."""
 
 from __future__ import annotations
 

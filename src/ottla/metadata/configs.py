@@ -12,9 +12,9 @@ from ottla.metadata.store import Create, NodeExists, NoNode, Operation, Set, Sto
 class Configs:
     """Overrides by topic and by broker, as text. Whoever is concerned by a change is told the topic's name."""
 
-    def __init__(self, store: Store, topic_changed: Callable[[str], None]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._topic_changed = topic_changed
+        self.topic_changed: Callable[[str], None] = lambda _topic: None
         self._topics: dict[str, dict[str, str]] = {}
         self._brokers: dict[str, dict[str, str]] = {}
         self._reading: set[asyncio.Task[None]] = set()
@@ -73,4 +73,4 @@ class Configs:
         if node is None:
             known.pop(name)
         if parent == znodes.TOPIC_CONFIGS:
-            self._topic_changed(name)
+            self.topic_changed(name)

@@ -1,8 +1,8 @@
 """The metadata store of a cluster of one: a SQLite file in the first log directory.
 
 Guards: a commit is durable (fsync) before it is answered, and all or nothing. Ephemeral nodes belong to a session, and the only
-session is this process: what an earlier process left ephemeral is removed at start. Reads are answered from memory, for there is
-no other writer; the log directory's lock keeps a second process out. SQLite's calls block, so commits run in a thread.
+session is this process: what an earlier process left ephemeral is removed at start. Reads are answered from memory, for there
+is no other writer; the log directory's lock keeps a second process out. SQLite's calls block, so commits run in a thread.
 """
 
 from __future__ import annotations
@@ -146,9 +146,12 @@ class EmbeddedStore:
         """Runs in a thread: one durable transaction."""
         self._database.execute("BEGIN")
         try:
-            self._database.executemany("DELETE FROM node WHERE path = ?", [(path,) for path, node in staged.items() if node is None])
             self._database.executemany(
-                "INSERT INTO node VALUES (?, ?, ?, ?) ON CONFLICT (path) DO UPDATE SET data = excluded.data, version = excluded.version",
+                "DELETE FROM node WHERE path = ?", [(path,) for path, node in staged.items() if node is None]
+            )
+            self._database.executemany(
+                "INSERT INTO node VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (path) DO UPDATE SET data = excluded.data, version = excluded.version",
                 [(path, node.data, node.version, path in ephemeral) for path, node in staged.items() if node is not None],
             )
             self._database.execute("COMMIT")

@@ -1,7 +1,7 @@
 """Receive buffers, lent and taken back: an idle connection holds none, so thousands of them cost next to nothing.
 
-Guards: the memory of all idle buffers together is bounded; a frame that claims to be large gets its room as its bytes arrive, not
-when it is announced.
+Guards: the memory of all idle buffers together is bounded; a frame that claims to be large gets its room as its bytes arrive,
+not when it is announced.
 """
 
 from __future__ import annotations

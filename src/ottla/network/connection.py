@@ -1,9 +1,10 @@
 """One client's connection: bytes in, frames out to the dispatcher, answers back in request order.
 
 Guards: one request is in hand at a time, and the next is not looked at before its answer has left, so answers keep the order of
-requests and memory stays bounded by one request and one answer. While a request is in hand at most one buffer is read ahead (which
-also notices a client that hung up); then the socket is left alone until the answer is gone. File regions go out with sendfile and
-never pass through Python. Life: opened by the acceptor, closed once, by either side; what waits on its behalf is discarded then.
+requests and memory stays bounded by one request and one answer. While a request is in hand at most one buffer is read ahead
+(which also notices a client that hung up); then the socket is left alone until the answer is gone. File regions go out with
+sendfile and never pass through Python. Life: opened by the acceptor, closed once, by either side; what waits on its behalf is
+discarded then.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class Connection:
     """A client's socket, on the broker's loop."""
 
     __slots__ = (
-        "_buffer", "_busy", "_dispatch", "_filled", "_large", "_loop", "_max_request", "_on_close", "_out", "_pool", "_processing",
-        "_reading", "_sock", "_start", "_writing", "client_id", "client_id_raw", "closed", "fd", "host", "last_active", "listener",
-        "port", "waiter",
+        "_buffer", "_busy", "_dispatch", "_filled", "_large", "_loop", "_max_request", "_on_close", "_out", "_pool",
+        "_processing", "_reading", "_sock", "_start", "_writing", "closed", "fd", "host", "last_active", "listener", "port",
+        "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -77,8 +78,6 @@ class Connection:
         self._out: deque[Part | memoryview] = deque()
         self.closed = False
         self.waiter: Waiter | None = None
-        self.client_id: str | None = None
-        self.client_id_raw = b""
         self.last_active = loop.time()
         loop.add_reader(self.fd, self._readable)
 
@@ -133,7 +132,9 @@ class Connection:
                 break
             size: int = _read_size(buffer.data, start)[0]
             if size < _SMALLEST_FRAME or size > self._max_request:
-                log.warning("Closing %s: a request of %d bytes (allowed: %d to %d)", self, size, _SMALLEST_FRAME, self._max_request)
+                log.warning(
+                    "Closing %s: a request of %d bytes (allowed: %d to %d)", self, size, _SMALLEST_FRAME, self._max_request
+                )
                 self.close()
                 return
             end = start + 4 + size

@@ -1,8 +1,8 @@
 """The acceptor: listening sockets, and the set of connections that came through them.
 
 Guards: no more connections than `max.connections` and `max.connections.per.ip` allow; a connection that is idle for
-`connections.max.idle.ms` is closed. Life: `bind` before anything is announced (a port in use ends the start), `serve` when the broker
-is ready to answer, `close` at the end.
+`connections.max.idle.ms` is closed. Life: `bind` before anything is announced (a port in use ends the start), `serve` when
+the broker is ready to answer, `close` at the end.
 """
 
 from __future__ import annotations
@@ -104,7 +104,10 @@ class Server:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, setting in ((socket.SO_SNDBUF, "socket.send.buffer.bytes"), (socket.SO_RCVBUF, "socket.receive.buffer.bytes")):
+        for option, setting in (
+            (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
+            (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
+        ):
             size = self._config.integer(setting)
             if size > 0:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
@@ -147,8 +150,10 @@ def _listen(listener: Listener, backlog: int) -> socket.socket:
     except socket.gaierror as problem:
         raise BindError(f"{listener}: the host name cannot be resolved ({problem.strerror}); correct `listeners`") from None
     except PermissionError:
-        raise BindError(f"{listener}: not permitted to listen on port {listener.port}; choose one above 1023 in `listeners`") from None
+        raise BindError(
+            f"{listener}: not permitted to listen on port {listener.port}; choose one above 1023 in `listeners`"
+        ) from None
     except OSError as problem:
         raise BindError(
-            f"{listener}: cannot listen ({problem.strerror}); stop what uses port {listener.port}, or choose another in `listeners`"
+            f"{listener}: cannot listen ({problem.strerror}); stop what uses that port, or choose another in `listeners`"
         ) from None

@@ -18,7 +18,7 @@ _MIN_BODY = 6  # attributes, two deltas, two lengths and a header count, of one 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-class _Bad(Exception):  # noqa: N818  (never seen outside this module)
+class _Bad(Exception):
     """A number that is not one, or that is too large for its field."""
 
 
@@ -125,9 +125,7 @@ def keys_present(buf: Buffer, start: int, end: int, count: int) -> bool:
     return True
 
 
-def records(  # noqa: PLR0917  (one shape for all of the kernel: where, then what it is relative to, then how many)
-    buf: Buffer, start: int, end: int, base_offset: int, base_timestamp: int, count: int
-) -> list[Row]:
+def records(buf: Buffer, start: int, end: int, base_offset: int, base_timestamp: int, count: int) -> list[Row]:
     """Every record as (offset, timestamp, key, value, headers); `ValueError` unless `count` of them fill `start..end`."""
     view = _bounded(buf, start, end)
     rows: list[Row] = []
@@ -183,7 +181,7 @@ def max_timestamp(buf: Buffer, start: int, end: int, base_timestamp: int, count:
     return best
 
 
-def first_at_or_after(  # noqa: PLR0917
+def first_at_or_after(
     buf: Buffer, start: int, end: int, base_timestamp: int, count: int, timestamp: int
 ) -> tuple[int, int] | None:
     """The offset delta and the timestamp of the first record that is at least as late as `timestamp`."""

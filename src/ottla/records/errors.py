@@ -10,7 +10,7 @@ from __future__ import annotations
 from ottla.model import Error, KafkaError
 
 
-class CorruptRecords(KafkaError):  # noqa: N818  (the name says what was found)
+class CorruptRecords(KafkaError):
     """Bytes that are not a batch, a message set or a compressed stream."""
 
     def __init__(self, message: str, error: Error = Error.CORRUPT_MESSAGE) -> None:

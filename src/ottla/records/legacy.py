@@ -276,7 +276,7 @@ def write_messages(
     return _write(magic, attributes | codec, records[-1].offset, latest, None, packed)
 
 
-def _write(magic: int, attributes: int, offset: int, timestamp: int, key: bytes | None, value: bytes | None) -> bytes:  # noqa: PLR0917
+def _write(magic: int, attributes: int, offset: int, timestamp: int, key: bytes | None, value: bytes | None) -> bytes:
     head = _HEADS[magic]
     size = head.size + 2 * _LENGTH.size + len(key or b"") + len(value or b"")
     entry = bytearray(head.size)

@@ -1,8 +1,9 @@
 """One partition as this broker sees it: its role, its epoch, and who may write.
 
 Guards: an append is accepted only by the leader of the current epoch with enough in-sync replicas; a read never passes the
-high watermark (consumers) or the last stable offset (read_committed). Life: created by `Replicas.become`, retired by `stop`; a role
-change swaps `state` whole, so that no request sees half of one. Lives on the broker's loop: no locks, and nothing in here awaits.
+high watermark (consumers) or the last stable offset (read_committed). Life: created by `Replicas.become`, retired by `stop`;
+a role change swaps `state` whole, so that no request sees half of one. Lives on the broker's loop: no locks, and nothing in
+here awaits.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from ottla.metadata.image import PartitionState
 from ottla.model import UNKNOWN_EPOCH, UNKNOWN_OFFSET, Error, KafkaError, TopicPartition
 from ottla.replication import isr
 from ottla.replication.waiting import Waiter
-from ottla.storage.log import AppendInfo, Log
+from ottla.storage.append import AppendInfo
+from ottla.storage.log import Log
 from ottla.storage.slices import FileSlice
 
 READ_COMMITTED = 1
@@ -70,9 +72,7 @@ class Partition:
         for waiter in tuple(self.waiters):
             waiter.arrived(size)
 
-    def read(
-        self, offset: int, max_bytes: int, isolation: int, expected_epoch: int, min_one: bool
-    ) -> FileSlice | None:
+    def read(self, offset: int, max_bytes: int, isolation: int, expected_epoch: int, min_one: bool) -> FileSlice | None:
         """Committed bytes from `offset` on, as a region of a file; None where there are none yet.
 
         Raises NotCached where looking for the place would have to wait for a disk.
@@ -91,7 +91,7 @@ class Partition:
 
     def check_leader(self, expected_epoch: int = UNKNOWN_EPOCH) -> None:
         """Raise unless this broker leads the partition in the epoch that the client knows."""
-        if expected_epoch != UNKNOWN_EPOCH and expected_epoch != self.leader_epoch:
+        if expected_epoch not in (UNKNOWN_EPOCH, self.leader_epoch):
             if expected_epoch < self.leader_epoch:
                 raise KafkaError(Error.FENCED_LEADER_EPOCH)
             raise KafkaError(Error.UNKNOWN_LEADER_EPOCH)
@@ -105,7 +105,7 @@ class Partition:
         if wanted < 0 or wanted > self.log.high_watermark:
             raise KafkaError(
                 Error.OFFSET_OUT_OF_RANGE,
-                f"The specified offset {offset} is higher than the high watermark {self.log.high_watermark} of the partition {self.tp}",
+                f"The specified offset {offset} is higher than the high watermark {self.log.high_watermark} of {self.tp}",
             )
         self.log.delete_records_before(wanted)
         return self.log.log_start_offset

@@ -1,7 +1,7 @@
 """The purgatory: requests that wait, for data to come or for the high watermark to pass.
 
-Guards: each waiter is completed exactly once, by what it waits for, by its deadline, or by its connection's end; afterwards it is
-in no partition's list and no timer holds it. Waiters hang on the partitions they wait for, so an append looks at its own
+Guards: each waiter is completed exactly once, by what it waits for, by its deadline, or by its connection's end; then it is in
+no partition's list and no timer holds it. Waiters hang on the partitions they wait for, so an append looks at its own
 partition's waiters and no others. Lives on the broker's loop: no locks, nothing awaits.
 """
 
@@ -27,7 +27,7 @@ class Watched(Protocol):
 
 
 class Waiter:
-    """One request that waits. Each time more is committed it is asked whether that is enough; at the deadline it is completed."""
+    """One request that waits. Each time more is committed it is asked whether that is enough; its deadline completes it."""
 
     __slots__ = ("_complete", "_done", "_enough", "_timer", "_watched")
 

@@ -75,7 +75,7 @@ class AppendInfo:
         "size",
     )
 
-    def __init__(  # noqa: PLR0917  (built on every append: keywords would cost)
+    def __init__(
         self,
         first_offset: int,
         last_offset: int,
@@ -107,6 +107,7 @@ def prepare(records: memoryview, config: LogConfig, clock: Clock, origin: Origin
     if size < LOG_OVERHEAD + _LEGACY_MIN_LENGTH or records[MAGIC_AT] != MAGIC_V2:
         return _prepare_other(records, config, clock, api_version)
     if size < HEADER_SIZE:
+        _trimmed(records, _claimed(records, 0), api_version)
         raise KafkaError(Error.CORRUPT_MESSAGE, f"{size} bytes are too few for a record batch")
     header = read_header(records)
     length = header.length + LOG_OVERHEAD
@@ -151,14 +152,16 @@ def _checked(records: memoryview, header: BatchHeader, config: LogConfig, clock:
         fault = check_records(records, HEADER_SIZE, len(records), header.count)
         if fault:
             raise KafkaError(Error.INVALID_RECORD, f"The records do not fit their batch: {FAULTS[fault]}")
-    if config.compact and not attributes & CONTROL_BIT:
-        area = payload(records, 0, header)
-        if not keys_present(area, 0, len(area), header.count):
-            raise KafkaError(Error.INVALID_RECORD, "Compacted topic cannot accept message without key")
     if attributes & TIMESTAMP_TYPE_BIT and origin is Origin.CLIENT:
         raise KafkaError(Error.INVALID_TIMESTAMP, "Producer should not set timestamp type to LogAppendTime.")
     if config.bounded_timestamps and not config.log_append_time:
         _check_timestamps(header, config, clock.now_ms())
+    if config.compact and not attributes & CONTROL_BIT:
+        area = payload(records, 0, header)
+        if codec and (fault := check_records(area, 0, len(area), header.count)):
+            raise KafkaError(Error.INVALID_RECORD, f"The records do not fit their batch: {FAULTS[fault]}")
+        if not keys_present(area, 0, len(area), header.count):
+            raise KafkaError(Error.INVALID_RECORD, "Compacted topic cannot accept message without key")
     target = config.target_codec
     if target is not None and target != codec and not attributes & CONTROL_BIT:
         packed = recompress(records, 0, header, target, level=config.compression_level)
@@ -199,16 +202,22 @@ def _trimmed(records: memoryview, length: int, api_version: int | None) -> memor
         )
     rest = size - length
     if rest > MAGIC_AT:
-        claimed = int.from_bytes(records[length + LENGTH_AT : length + LOG_OVERHEAD], "big", signed=True)
-        if claimed < _LEGACY_MIN_LENGTH or records[length + MAGIC_AT] > MAGIC_V2:
+        claimed = _claimed(records, length)
+        if claimed < LOG_OVERHEAD + _LEGACY_MIN_LENGTH or records[length + MAGIC_AT] > MAGIC_V2:
             raise KafkaError(Error.CORRUPT_MESSAGE, "What follows the record batch is not a record batch")
-        if claimed + LOG_OVERHEAD <= rest:
+        if claimed <= rest:
             raise KafkaError(
                 Error.INVALID_RECORD,
                 f"Produce requests with version {api_version} are only allowed to contain exactly one record batch "
                 "per partition",
             )
     return records[:length]
+
+
+def _claimed(records: memoryview, position: int) -> int:
+    """The size that the entry at `position` claims to have."""
+    start = position + LENGTH_AT
+    return int.from_bytes(records[start : position + LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
 
 
 def _prepare_other(records: memoryview, config: LogConfig, clock: Clock, api_version: int | None) -> Prepared:
@@ -230,9 +239,14 @@ def _prepare_other(records: memoryview, config: LogConfig, clock: Clock, api_ver
             Error.INVALID_RECORD,
             f"Produce requests with version {api_version} are only allowed to contain record batches with magic version 2",
         )
-    first = int.from_bytes(records[LENGTH_AT:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
-    if first > config.max_message_bytes:
-        raise too_large(first, config)
+    position = 0
+    while position + LOG_OVERHEAD <= size:
+        claimed = _claimed(records, position)
+        if claimed > config.max_message_bytes:
+            raise too_large(claimed, config)
+        if claimed < LOG_OVERHEAD + _LEGACY_MIN_LENGTH:
+            raise KafkaError(Error.CORRUPT_MESSAGE, f"A message claims a size of {claimed} bytes")
+        position += claimed
     converted = memoryview(bytearray(legacy.to_v2(records, clock.now_ms())))
     headers: list[BatchHeader] = []
     rebuilt = bytearray()

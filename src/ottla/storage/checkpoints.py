@@ -28,7 +28,7 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 _VERSION: Final = 0
 
 
-class MalformedCheckpoint(ValueError):  # noqa: N818
+class MalformedCheckpoint(ValueError):
     """A file beside the logs that says something else than its layout allows."""
 
 

@@ -121,7 +121,7 @@ class Log(SegmentedLog):
             )
         active = self._active
         if active.should_roll(config, self._clock, size, max_timestamp, last_offset):
-            active = self.roll()
+            active = self._rolled(first_offset)
         marker: EndTransactionMarker | None = None
         producer_id = header.producer_id
         control = header.attributes & CONTROL_BIT
@@ -195,7 +195,7 @@ class Log(SegmentedLog):
         config = self.config
         active = self._active
         if active.should_roll(config, self._clock, len(records), max_timestamp, last):
-            active = self.roll(first)
+            active = self._rolled(first)
         try:
             active.append(records, first, last, max_timestamp, offset_of_max, config.index_interval_bytes, batches)
         except OSError as error:
@@ -222,6 +222,12 @@ class Log(SegmentedLog):
             False,
             flush_due,
         )
+
+    def _rolled(self, base_offset: int) -> Segment:
+        try:
+            return self.roll(base_offset)
+        except OSError as error:
+            raise self._failed(self._active, error) from error
 
     def _failed(self, segment: Segment, error: OSError) -> KafkaError:
         """An I/O error: one line for the operator, a word to whoever owns the directory, an answer for the client."""
@@ -270,7 +276,7 @@ class Log(SegmentedLog):
                 return None
             return FileSlice(segment.file, position, length)
         except BlockingIOError:
-            raise NotCached(lambda: segment.position_of(offset)) from None
+            raise NotCached(lambda: (segment.position_of(offset), segment.end_position(limit))) from None
         except Damage as damage:
             raise KafkaError(Error.CORRUPT_MESSAGE, f"{segment.path('.log')}: damaged {damage}") from damage
         except OSError as error:

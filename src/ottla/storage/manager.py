@@ -213,7 +213,7 @@ class LogManager:
         return sum(one.expire_producers() for one in self.logs.values())
 
     def flush_jobs(self) -> list[tuple[Log, FlushJob]]:
-        """What flush.messages, flush.ms and rolled segments want on the disk. Run a job in a thread, then `log.flushed(job)`."""
+        """What flush.messages, flush.ms and rolled segments want on the disk: run it in a thread, then `log.flushed(job)`."""
         jobs: list[tuple[Log, FlushJob]] = []
         for one in self.logs.values():
             if one.needs_flush and (job := one.flush_job(one.flush_target)) is not None:

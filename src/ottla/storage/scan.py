@@ -36,7 +36,7 @@ _LOOKUP_CHUNK: Final = 8 * 1024
 _VERIFY_CHUNK: Final = 1024 * 1024
 
 
-class Damage(Exception):  # noqa: N818
+class Damage(Exception):
     """From `position` on the file does not hold whole batches."""
 
     def __init__(self, position: int, reason: str) -> None:

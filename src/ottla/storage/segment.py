@@ -107,9 +107,14 @@ class Segment:
         self._file = SegmentFile(self.path(LOG_SUFFIX), os.O_RDWR)
         return self._file
 
+    def forget_file(self) -> None:
+        """Keep the log file open no longer, except for those who hold a slice of it."""
+        self._file = None
+        OPEN_FILES.forget(self.path(LOG_SUFFIX))
+
     def moved(self, directory: str) -> None:
         """The partition's directory has a new name."""
-        OPEN_FILES.forget(self.path(LOG_SUFFIX))
+        self.forget_file()
         self.directory = directory
         self.offset_index.path = self.path(INDEX_SUFFIX)
         self.time_index.path = self.path(TIME_INDEX_SUFFIX)
@@ -135,7 +140,7 @@ class Segment:
         del self._recent_lasts[:]
         del self._recent_positions[:]
 
-    def append(  # noqa: PLR0917  (the hottest call of the broker: keywords would cost)
+    def append(
         self,
         records: memoryview,
         base_offset: int,
@@ -303,7 +308,7 @@ class Segment:
 
     def rename(self, suffix: str) -> list[str]:
         """Give the files a name with `suffix`, so that no later segment meets them; the new names. Readers do not feel it."""
-        OPEN_FILES.forget(self.path(LOG_SUFFIX))
+        self.forget_file()
         renamed: list[str] = []
         for part in _SUFFIXES:
             path = self.path(part)

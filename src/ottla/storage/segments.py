@@ -160,17 +160,18 @@ class SegmentedLog:
         base = max(base_offset or 0, self.log_end_offset)
         active = self._active
         state = self._producer_state
-        if active.base_offset == base:  # nothing was written to it: its indexes are of another size, or its time is over
+        if active.base_offset == base:  # nothing was written to it, but its indexes may be of another size now
             self._trash.add(active.rename(DELETED_SUFFIX), 0)
             self._segments.pop()
             self._bases.pop()
-        else:
+        jitter = self._jitter(self.config.segment_jitter_ms)
+        new = Segment.create(self.dir, base, self.config, self._clock.now_ms(), jitter_ms=jitter)
+        if active.base_offset != base:
             active.deactivate()
             state.end_offset = base
             state.take_snapshot()
-        jitter = self._jitter(self.config.segment_jitter_ms)
-        self._active = Segment.create(self.dir, base, self.config, self._clock.now_ms(), jitter_ms=jitter)
-        self._segments.append(self._active)
+        self._active = new
+        self._segments.append(new)
         self._bases.append(base)
         return self._active
 
@@ -296,6 +297,8 @@ class SegmentedLog:
         self.flush()
         self._producer_state.take_snapshot()
         self._active.deactivate()
+        for segment in self._segments:
+            segment.forget_file()
 
     def rename_for_deletion(self) -> str:
         """Give the directory the name of one that is to be deleted, so that the partition may be created anew; the new path."""

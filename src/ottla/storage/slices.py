@@ -12,6 +12,7 @@ import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable
+from threading import Lock
 from typing import Final
 
 PROBE_STEP: Final = 128 * 1024
@@ -37,25 +38,28 @@ class SegmentFile:
 class OpenFiles:
     """The closed segments' files that were read last, so that a consumer of old data opens each segment once."""
 
-    __slots__ = ("_capacity", "_files")
+    __slots__ = ("_capacity", "_files", "_lock")
 
     def __init__(self, capacity: int = _REMEMBERED_FILES) -> None:
         self._files: OrderedDict[str, SegmentFile] = OrderedDict()
         self._capacity = capacity
+        self._lock = Lock()  # recovery runs in threads
 
     def get(self, path: str) -> SegmentFile:
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = SegmentFile(path)
-            if len(self._files) > self._capacity:
-                self._files.popitem(last=False)
-        else:
-            self._files.move_to_end(path)
-        return file
+        with self._lock:
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = SegmentFile(path)
+                if len(self._files) > self._capacity:
+                    self._files.popitem(last=False)
+            else:
+                self._files.move_to_end(path)
+            return file
 
     def forget(self, path: str) -> None:
         """The file at `path` goes away: a later file of the same name must not be mistaken for it."""
-        self._files.pop(path, None)
+        with self._lock:
+            self._files.pop(path, None)
 
 
 OPEN_FILES: Final = OpenFiles()
@@ -130,7 +134,7 @@ def is_cached(fd: int, position: int) -> bool:
     return True
 
 
-class NotCached(Exception):  # noqa: N818  (a signal, not a failure)
+class NotCached(Exception):
     """A lookup met a cold page and was told not to wait. Call `warm` in a thread, then look up again."""
 
     def __init__(self, lookup: Callable[[], object]) -> None:

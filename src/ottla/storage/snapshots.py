@@ -22,7 +22,7 @@ _CRC_FROM: Final = 6
 _PRODUCER: Final = Struct(">qhiqiqiq")
 
 
-class CorruptSnapshot(ValueError):  # noqa: N818
+class CorruptSnapshot(ValueError):
     """A snapshot that cannot be believed."""
 
 

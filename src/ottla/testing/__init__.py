@@ -3,7 +3,7 @@
     with Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-The broker runs on a loop of its own in a thread of this process, so that it starts in a moment and `broker.faults` can reach it.
+The broker runs on a loop of its own in a thread of this process: it starts in a moment, and `broker.faults` can reach it.
 """
 
 from ottla.model import Error

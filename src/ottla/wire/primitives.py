@@ -30,7 +30,7 @@ FIXED = {
 }
 
 
-class Malformed(ValueError):  # noqa: N818  # says what the bytes are
+class Malformed(ValueError):  # says what the bytes are
     """The bytes are not the message they are said to be. Nothing else is raised for what a sender wrote."""
 
 
