@@ -57,14 +57,10 @@ class BrokerNode:
             "features": {},
             "listener_security_protocol_map": dict(self.protocols),
             "endpoints": list(self.endpoints),
-            "jmx_port": -1,
-            "port": int(port),
-            "host": host.strip("[]"),
-            "version": 5,
-            "timestamp": str(self.timestamp),
         }
         if self.rack is not None:
             value["rack"] = self.rack
+        value |= {"jmx_port": -1, "port": int(port), "host": host.strip("[]"), "version": 5, "timestamp": str(self.timestamp)}
         return _dump(value)
 
     @classmethod
@@ -96,10 +92,10 @@ class TopicNode:
     def encode(self) -> bytes:
         return _dump(
             {
-                "removing_replicas": {str(p): list(replicas) for p, replicas in self.removing.items()},
                 "partitions": {str(p): list(replicas) for p, replicas in sorted(self.partitions.items())},
                 "topic_id": encode_id(self.topic_id),
                 "adding_replicas": {str(p): list(replicas) for p, replicas in self.adding.items()},
+                "removing_replicas": {str(p): list(replicas) for p, replicas in self.removing.items()},
                 "version": 3,
             }
         )

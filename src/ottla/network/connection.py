@@ -1,10 +1,10 @@
 """One client's connection: bytes in, frames out to the dispatcher, answers back in request order.
 
-Guards: one request is in hand at a time, and the next is not looked at before its answer has left, so answers keep the order of
-requests and memory stays bounded by one request and one answer. While a request is in hand at most one buffer is read ahead
-(which also notices a client that hung up); then the socket is left alone until the answer is gone. File regions go out with
-sendfile and never pass through Python. Life: opened by the acceptor, closed once, by either side; what waits on its behalf is
-discarded then.
+Guards: one request is in hand at a time and the next is not looked at before it is answered, so answers keep the order of
+requests; while answers cannot leave because the client does not read, nothing more is looked at, so memory stays bounded. While
+a request is in hand at most one buffer is read ahead (which also notices a client that hung up); then the socket is left alone.
+Answers to requests that came in one piece leave in one piece. File regions go out with sendfile and never pass through Python.
+Life: opened by the acceptor, closed once, by either side; what waits on its behalf is discarded then.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import socket
 import struct
 from asyncio import AbstractEventLoop
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from ottla.network.buffers import SMALL, Buffer, BufferPool
@@ -28,7 +28,17 @@ _read_size = struct.Struct(">i").unpack_from
 _SMALLEST_FRAME = 8  # api key, version, correlation id
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
+_MOST_PARTS = 64
+
 Part = bytes | FileSlice
+
+
+def _leading_bytes(parts: Iterable[Part | memoryview]) -> Iterator[bytes | memoryview]:
+    """The parts before the first file region."""
+    for part in parts:
+        if isinstance(part, FileSlice):
+            return
+        yield part
 
 
 class Dispatcher(Protocol):
@@ -41,7 +51,7 @@ class Connection:
     """A client's socket, on the broker's loop."""
 
     __slots__ = (
-        "_buffer", "_busy", "_dispatch", "_filled", "_large", "_loop", "_max_request", "_on_close", "_out", "_pool",
+        "_buffer", "_dispatch", "_filled", "_in_hand", "_large", "_loop", "_max_request", "_on_close", "_out", "_pool",
         "_processing", "_reading", "_sock", "_start", "_writing", "closed", "fd", "host", "last_active", "listener", "port",
         "waiter",
     )  # fmt: skip
@@ -71,7 +81,7 @@ class Connection:
         self._start = 0
         self._filled = 0
         self._large = False
-        self._busy = False
+        self._in_hand = False
         self._processing = False
         self._reading = True
         self._writing = False
@@ -106,7 +116,7 @@ class Connection:
             return
         self._filled = filled + got
         self.last_active = self._loop.time()
-        if not self._busy:
+        if not self._in_hand and not self._writing:
             self._process()
 
     def _read_until(self, buffer: Buffer) -> int:
@@ -123,7 +133,11 @@ class Connection:
         if buffer is None:
             return
         self._processing = True
-        while not self._busy:
+        while not self._in_hand:
+            if len(self._out) >= _MOST_PARTS:
+                self._flush()
+                if self._writing:
+                    break
             start = self._start
             available = self._filled - start
             if available < 4:
@@ -143,7 +157,7 @@ class Connection:
                     buffer = self._make_room(buffer, size + 4)
                 break
             self._start = end
-            self._busy = True
+            self._in_hand = True
             self._dispatch(self, buffer.view[start + 4 : end])
             if self.closed:
                 return
@@ -152,12 +166,14 @@ class Connection:
             self._start = self._filled = 0
             self._pool.give_back(buffer)
             self._buffer = None
+        if self._out and not self._writing:
+            self._flush()
 
     def _make_room(self, buffer: Buffer, need: int) -> Buffer:
         """Move the beginning of a frame to where all of it (or twice what we have of it) fits."""
         start, have = self._start, self._filled - self._start
         if need <= buffer.size:
-            buffer.view[:have] = bytes(buffer.view[start : self._filled])
+            buffer.view[:have] = buffer.view[start : self._filled]  # the two may overlap: that is seen to
             roomy = buffer
         else:
             self._large = True
@@ -171,28 +187,12 @@ class Connection:
     # ---- answering -------------------------------------------------------------------------------------------------------
 
     def answer(self, parts: Sequence[Part]) -> None:
-        """Send the answer to the request in hand; the next request is looked at when it has left."""
+        """Send the answer to the request in hand."""
         if self.closed:
             return
-        self.waiter = None
-        if len(parts) == 1:
-            part = parts[0]
-            if type(part) is bytes:
-                try:
-                    sent = self._sock.send(part)
-                except (BlockingIOError, InterruptedError):
-                    sent = 0
-                except OSError:
-                    self.close()
-                    return
-                if sent == len(part):
-                    self._answered()
-                    return
-                self._out.append(memoryview(part)[sent:])
-                self._flush()
-                return
         self._out.extend(parts)
-        self._flush()
+        self.waiter = None
+        self._answered()
 
     def no_answer(self) -> None:
         """The request in hand wants no answer."""
@@ -200,9 +200,16 @@ class Connection:
             self._answered()
 
     def _answered(self) -> None:
-        self._busy = False
-        if self._processing:
-            return  # the loop in `_process` goes on by itself
+        self._in_hand = False
+        if not self._processing:  # else the loop in `_process` goes on by itself, and sends what has gathered
+            if self._out:
+                self._flush()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Nothing is in hand: look at what has come meanwhile, and read on."""
+        if self._writing or self.closed:
+            return
         if self._buffer is not None:
             self._loop.call_soon(self._resume)
         if not self._reading:
@@ -210,51 +217,71 @@ class Connection:
             self._loop.add_reader(self.fd, self._readable)
 
     def _resume(self) -> None:
-        if not self._busy and not self.closed:
+        if not self._in_hand and not self._writing and not self.closed:
             self._process()
 
     def _flush(self) -> None:
+        """Send what is to be sent, as far as the client takes it; the rest when it takes more."""
         out = self._out
         try:
             while out:
                 part = out[0]
                 if isinstance(part, FileSlice):
-                    sent = os.sendfile(self.fd, part.file.fd, part.position, part.length)
-                    if sent == 0:
-                        raise OSError("a segment file is shorter than its index says")
-                    if sent < part.length:
-                        out[0] = FileSlice(part.file, part.position + sent, part.length - sent)
-                        continue
-                else:
-                    sent = self._sock.send(part, _MSG_MORE if len(out) > 1 else 0)
-                    if sent < len(part):
+                    self._send_region(part)
+                elif len(out) == 1:
+                    sent = self._sock.send(part)
+                    if sent == len(part):
+                        out.clear()
+                    else:
                         out[0] = memoryview(part)[sent:]
-                        continue
-                out.popleft()
+                else:
+                    self._send_several()
         except (BlockingIOError, InterruptedError):
             if not self._writing:
                 self._writing = True
-                self._loop.add_writer(self.fd, self._flush)
-            return
+                self._loop.add_writer(self.fd, self._writable)
         except (ConnectionError, TimeoutError):
             self.close()
-            return
         except OSError as problem:
             log.warning("Closing %s: could not send an answer: %s", self, problem)
             self.close()
-            return
-        if self._writing:
+
+    def _send_region(self, region: FileSlice) -> None:
+        sent = os.sendfile(self.fd, region.file.fd, region.position, region.length)
+        if sent == region.length:
+            self._out.popleft()
+        elif sent:
+            self._out[0] = FileSlice(region.file, region.position + sent, region.length - sent)
+        else:
+            raise OSError("a segment file is shorter than its index says")
+
+    def _send_several(self) -> None:
+        """All bytes up to the next file region in one call, which tells the kernel whether more is to follow."""
+        out = self._out
+        run = list(_leading_bytes(out))
+        sent = self._sock.sendmsg(run, (), _MSG_MORE if len(run) < len(out) else 0)
+        for part in run:
+            if sent < len(part):
+                out[0] = memoryview(part)[sent:]
+                return
+            sent -= len(part)
+            out.popleft()
+
+    def _writable(self) -> None:
+        self.last_active = self._loop.time()
+        self._flush()
+        if not self._out and not self.closed:
             self._writing = False
             self._loop.remove_writer(self.fd)
-        self.last_active = self._loop.time()
-        self._answered()
+            if not self._in_hand:
+                self._go_on()
 
     # ---- closing ---------------------------------------------------------------------------------------------------------
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is in hand or on its way."""
-        return not self._busy
+        """Whether no request is in hand."""
+        return not self._in_hand
 
     def close(self) -> None:
         """End the connection; nothing is answered any more."""

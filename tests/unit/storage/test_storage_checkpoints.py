@@ -49,7 +49,9 @@ def test_meta_properties(tmp_path):
     assert checkpoints.read_meta_properties(str(tmp_path)) == with_id
 
 
-@pytest.mark.parametrize("text", ["version=1\nnode.id=1\ncluster.id=x\n", "version=0\ncluster.id=x\n", "version=0\nbroker.id=a\ncluster.id=x\n"])
+@pytest.mark.parametrize(
+    "text", ["version=1\nnode.id=1\ncluster.id=x\n", "version=0\ncluster.id=x\n", "version=0\nbroker.id=a\ncluster.id=x\n"]
+)
 def test_meta_properties_of_another_kind(tmp_path, text):
     (tmp_path / "meta.properties").write_text(text)
     with pytest.raises(MalformedCheckpoint, match=r"meta\.properties"):

@@ -126,7 +126,14 @@ def test_aborted_transactions_in_kafkas_layout(tmp_path):
 
 @pytest.mark.parametrize(
     ("start", "end", "found", "complete"),
-    [(0, 5, [], True), (0, 7, [6], True), (11, 13, [6], True), (12, 18, [], True), (0, 100, [6, 18], False), (24, 100, [], False)],
+    [
+        (0, 5, [], True),
+        (0, 7, [6], True),
+        (11, 13, [6], True),
+        (12, 18, [], True),
+        (0, 100, [6, 18], False),
+        (24, 100, [], False),
+    ],
 )
 def test_collecting_aborted_transactions(tmp_path, start, end, found, complete):
     index = TransactionIndex(str(tmp_path / "x.txnindex"))

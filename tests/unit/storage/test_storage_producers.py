@@ -139,7 +139,9 @@ def test_a_snapshot_of_apache_kafka():
     assert snapshots.encode([producer]) == kafka
 
 
-@pytest.mark.parametrize("change", [lambda d: d[:-1], lambda d: d[:9], lambda d: b"\0\2" + d[2:], lambda d: d[:20] + b"x" + d[21:]])
+@pytest.mark.parametrize(
+    "change", [lambda d: d[:-1], lambda d: d[:9], lambda d: b"\0\2" + d[2:], lambda d: d[:20] + b"x" + d[21:]]
+)
 def test_a_damaged_snapshot_is_refused(change):
     sound = snapshots.encode(list(after((0, 0, 1)).by_id.values()))
     assert len(snapshots.decode(sound)) == 1

@@ -1,0 +1,1 @@
+"""Real clients, unchanged and with their default settings, against a real `ottla server` process."""

@@ -1,0 +1,168 @@
+"""What a leader refuses, and with which error, by table; and what it changes in what it accepts."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from fastcrc.crc32 import iscsi
+
+from ottla.clock import ManualClock
+from ottla.model import Error, KafkaError
+from ottla.records.batch import ControlType, Record, build, end_transaction_marker, read_header, read_records
+from ottla.records.codecs import Codec
+from ottla.storage.append import Origin, prepare, whole_batches
+from ottla.storage.log_config import COMPACT, LOG_APPEND_TIME, LogConfig
+from unit.storage.storage_kit import NOW, batch, view
+
+CLOCK = ManualClock(NOW)
+
+
+def resealed(data: bytes, at: int, field: str, value: int) -> bytes:
+    """The batch with one field changed and its checksum right again."""
+    changed = bytearray(data)
+    struct.pack_into(field, changed, at, value)
+    struct.pack_into(">I", changed, 17, iscsi(bytes(changed[21:])))
+    return bytes(changed)
+
+
+def broken(data: bytes, at: int) -> bytes:
+    changed = bytearray(data)
+    changed[at] ^= 0x40
+    return bytes(changed)
+
+
+GOOD = batch(3)
+HOUR = 3_600_000
+MARKER = end_transaction_marker(ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=NOW)
+
+
+@pytest.mark.parametrize(
+    ("data", "config", "version", "error"),
+    [
+        # what a request may hold at all
+        (b"", {}, 9, Error.INVALID_RECORD),
+        (GOOD[:40], {}, 9, Error.INVALID_RECORD),
+        (GOOD[:-1], {}, 9, Error.INVALID_RECORD),
+        (GOOD + GOOD, {}, 9, Error.INVALID_RECORD),
+        (GOOD + GOOD, {}, None, Error.INVALID_RECORD),
+        (GOOD + b"\0" * 30, {}, 9, Error.CORRUPT_MESSAGE),
+        (resealed(GOOD, 8, ">i", 5), {}, 9, Error.CORRUPT_MESSAGE),  # a length that lies
+        (resealed(GOOD, 8, ">i", -1), {}, 9, Error.CORRUPT_MESSAGE),
+        (resealed(GOOD, 8, ">i", 2**31 - 1), {}, 9, Error.INVALID_RECORD),
+        (resealed(GOOD, 16, ">b", 3), {}, 9, Error.CORRUPT_MESSAGE),
+        (resealed(GOOD, 16, ">b", 1), {}, 9, Error.INVALID_RECORD),  # an old message in a new request
+        (resealed(GOOD, 16, ">b", -1), {}, 9, Error.CORRUPT_MESSAGE),
+        (batch(3, codec=Codec.ZSTD), {}, 6, Error.UNSUPPORTED_COMPRESSION_TYPE),
+        # the batch
+        (batch(3, base_offset=5), {}, 9, Error.INVALID_RECORD),
+        (batch(1, size=900), {"max_message_bytes": 500}, 9, Error.MESSAGE_TOO_LARGE),
+        (broken(batch(1, size=900), 700), {"max_message_bytes": 500}, 9, Error.MESSAGE_TOO_LARGE),  # size before checksum
+        (broken(GOOD, 70), {}, 9, Error.CORRUPT_MESSAGE),
+        (broken(GOOD, 17), {}, 9, Error.CORRUPT_MESSAGE),
+        (resealed(GOOD, 57, ">i", 2), {}, 9, Error.INVALID_RECORD),  # the count
+        (resealed(GOOD, 57, ">i", 0), {}, 9, Error.INVALID_RECORD),
+        (resealed(GOOD, 57, ">i", -1), {}, 9, Error.INVALID_RECORD),
+        (resealed(GOOD, 23, ">i", 3), {}, 9, Error.INVALID_RECORD),  # the last offset delta
+        (resealed(resealed(GOOD, 23, ">i", 3), 57, ">i", 4), {}, 9, Error.INVALID_RECORD),  # both, but not the records
+        (resealed(resealed(GOOD, 23, ">i", 1), 57, ">i", 2), {}, 9, Error.INVALID_RECORD),
+        (resealed(GOOD, 61, ">b", 0), {}, 9, Error.INVALID_RECORD),  # a record's length
+        (MARKER, {}, 9, Error.INVALID_RECORD),  # a client does not end transactions
+        (resealed(batch(1, pid=5), 53, ">i", -1), {}, 9, Error.INVALID_RECORD),
+        (resealed(GOOD, 21, ">h", 5), {}, 9, Error.UNSUPPORTED_COMPRESSION_TYPE),
+        (resealed(GOOD, 21, ">h", 8), {}, 9, Error.INVALID_TIMESTAMP),  # the broker's time, set by a client
+        # the topic
+        (batch(1, timestamp=NOW - HOUR - 1), {"message_timestamp_before_max_ms": HOUR}, 9, Error.INVALID_TIMESTAMP),
+        (batch(1, timestamp=NOW + HOUR + 1), {"message_timestamp_after_max_ms": HOUR}, 9, Error.INVALID_TIMESTAMP),
+        (batch(2, key=None), {"cleanup_policy": frozenset({COMPACT})}, 9, Error.INVALID_RECORD),
+        (batch(2, key=None, codec=Codec.LZ4), {"cleanup_policy": frozenset({COMPACT})}, 9, Error.INVALID_RECORD),
+        (resealed(batch(2, codec=Codec.GZIP), 70, ">b", 7), {"cleanup_policy": frozenset({COMPACT})}, 9, Error.CORRUPT_MESSAGE),
+        (batch(1, size=900, value=b"\0" * 900, codec=Codec.GZIP), {"max_message_bytes": 300, "compression_type": "uncompressed"}, 9, Error.MESSAGE_TOO_LARGE),
+    ],
+)  # fmt: skip
+def test_what_is_refused(data, config, version, error):
+    with pytest.raises(KafkaError) as refused:
+        prepare(view(data), LogConfig(**config), CLOCK, Origin.CLIENT, version)
+    assert refused.value.error is error
+
+
+@pytest.mark.parametrize(
+    ("data", "config"),
+    [
+        (GOOD, {}),
+        (batch(3, codec=Codec.ZSTD), {}),
+        (batch(1, timestamp=-1), {"message_timestamp_before_max_ms": HOUR}),
+        (batch(1, timestamp=NOW - HOUR), {"message_timestamp_before_max_ms": HOUR}),
+        (batch(1, timestamp=NOW + HOUR), {"message_timestamp_after_max_ms": HOUR}),
+        (batch(1, timestamp=0), {"message_timestamp_before_max_ms": HOUR, "message_timestamp_type": LOG_APPEND_TIME}),
+        (batch(2), {"cleanup_policy": frozenset({COMPACT})}),
+        (batch(2, codec=Codec.SNAPPY), {"cleanup_policy": frozenset({COMPACT})}),
+        (batch(1, pid=5, seq=9), {}),
+    ],
+)
+def test_what_is_accepted(data, config):
+    assert prepare(view(data), LogConfig(**config), CLOCK, Origin.CLIENT, 9).headers[0].count > 0
+
+
+def test_a_cut_off_rest_is_dropped():
+    ready = prepare(view(GOOD + GOOD[:20]), LogConfig(), CLOCK, Origin.CLIENT, 9)
+    assert bytes(ready.records) == GOOD
+
+
+def test_a_writable_buffer_is_not_copied_and_a_readonly_one_is():
+    mine = view(GOOD)
+    assert prepare(mine, LogConfig(), CLOCK, Origin.CLIENT, 9).records.obj is mine.obj
+    assert not prepare(memoryview(GOOD), LogConfig(), CLOCK, Origin.CLIENT, 9).records.readonly
+
+
+def test_log_append_time():
+    ready = prepare(view(batch(3, timestamp=5)), LogConfig(message_timestamp_type=LOG_APPEND_TIME), CLOCK, Origin.CLIENT, 9)
+    header = read_header(ready.records)
+    assert ready.log_append_time == header.max_timestamp == NOW
+    assert {record.timestamp for record in read_records(ready.records, 0, header)} == {NOW}
+    assert iscsi(ready.records[21:]) == header.crc
+
+
+@pytest.mark.parametrize("sent", list(Codec))
+@pytest.mark.parametrize(
+    ("compression_type", "stored"), [("producer", None), ("uncompressed", Codec.NONE), ("lz4", Codec.LZ4), ("zstd", Codec.ZSTD)]
+)
+def test_compression_type(sent, compression_type, stored):
+    data = batch(20, codec=sent)
+    ready = prepare(view(data), LogConfig(compression_type=compression_type), CLOCK, Origin.CLIENT, 9)
+    header = read_header(ready.records)
+    assert header.codec is (sent if stored is None else stored)
+    assert read_records(ready.records, 0, header) == read_records(data, 0, read_header(data))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("compression", [0, 1, 2])
+def test_old_message_sets_become_batches(magic, compression):
+    builder = LegacyRecordBatchBuilder(magic, compression, 1 << 20)
+    for number in range(5):
+        builder.append(number, timestamp=NOW if magic else None, key=b"k%d" % number, value=b"v")
+    ready = prepare(view(bytes(builder.build())), LogConfig(), CLOCK, Origin.CLIENT, 2)
+    assert [header.magic for header in ready.headers] == [2]
+    found = read_records(ready.records, 0, ready.headers[0])
+    assert [record.key for record in found] == [b"k%d" % number for number in range(5)]
+    assert {record.timestamp for record in found} == {NOW if magic else -1}
+
+
+def test_a_coordinator_may_write_markers():
+    assert prepare(view(MARKER), LogConfig(), CLOCK, Origin.COORDINATOR, None).headers[0].is_control
+
+
+def test_a_follower_takes_whole_batches_with_sound_checksums():
+    two = GOOD + batch(2, base_offset=3)
+    whole, headers = whole_batches(view(two + GOOD[:-1]))
+    assert bytes(whole) == two
+    assert [header.base_offset for header in headers] == [0, 3]
+    with pytest.raises(KafkaError) as refused:
+        whole_batches(view(GOOD + broken(GOOD, 65)))
+    assert refused.value.error is Error.CORRUPT_MESSAGE
+
+
+def test_an_empty_key_is_a_key():
+    data = build([Record(0, NOW, b"", None)])
+    assert prepare(view(data), LogConfig(cleanup_policy=frozenset({COMPACT})), CLOCK, Origin.CLIENT, 9)
