@@ -35,7 +35,7 @@ from ottla.housekeeping import Housekeeping
 from ottla.journal import TopicJournal
 from ottla.metadata import embedded, znodes
 from ottla.metadata.cache import MetadataCache
-from ottla.metadata.configs import Configs
+from ottla.metadata.configs import ALL_BROKERS, Configs
 from ottla.metadata.embedded import EmbeddedStore
 from ottla.metadata.producer_ids import ProducerIds
 from ottla.metadata.store import Create, Store
@@ -100,9 +100,16 @@ class Broker:
         await self._identify(store, logs)
         configs = Configs(store)
         await configs.start()
+        self._take_dynamic_settings(configs)
         config_of = partial(self._log_config, configs)
         replicas = Replicas(self.broker_id, logs, self._metadata, config_of)
         configs.topic_changed = replicas.config_changed
+
+        def brokers_changed() -> None:
+            self._take_dynamic_settings(configs)
+            replicas.defaults_changed()
+
+        configs.brokers_changed = brokers_changed
         await self.run_blocking(logs.load, config_of)
         await self._adopt_logs(store, logs)
         await self._register(store)
@@ -254,6 +261,9 @@ class Broker:
     def _log_config(self, configs: Configs | None, topic: str) -> LogConfig:
         values = topic_values(self.config, configs.of_topic(topic) if configs is not None else {})
         return LogConfig(**{name.replace(".", "_"): _field(value) for name, value in values.items()})
+
+    def _take_dynamic_settings(self, configs: Configs) -> None:
+        self.config.set_dynamic(configs.of_broker(ALL_BROKERS), configs.of_broker(str(self.broker_id)))
 
     def _unclean_allowed(self, overrides: Mapping[str, str]) -> bool:
         return topic_values(self.config, overrides)["unclean.leader.election.enable"] is True

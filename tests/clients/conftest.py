@@ -18,7 +18,7 @@ def client(request: pytest.FixtureRequest) -> Client:
 @pytest.fixture(scope="session")
 def admin(server: ServerProcess) -> confluent_kafka.admin.AdminClient:
     """An admin client for what a test needs beside its subject."""
-    return confluent_kafka.admin.AdminClient({"bootstrap.servers": server.bootstrap_servers})
+    return confluent_kafka.admin.AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 0})
 
 
 class Topics:

@@ -6,18 +6,21 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 from ottla.api.registry import Context, handles, shapes_errors_of
-from ottla.api.topics import SOURCE_DEFAULT, SOURCE_STATIC_BROKER, SOURCE_TOPIC, source_of_default
+from ottla.api.topics import inherited_from
 from ottla.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
     ConfigError,
     Kind,
     Setting,
+    Source,
+    check_dynamic_settings,
     check_topic_settings,
     to_text,
     topic_values,
 )
 from ottla.controller.topic_rules import check_name
+from ottla.metadata.configs import ALL_BROKERS
 from ottla.model import Error, KafkaError
 from ottla.wire.apis.configs import (
     AlterConfigsRequest,
@@ -33,6 +36,8 @@ from ottla.wire.apis.configs import (
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
+
+Synonym = tuple[str, str | None, Source]
 
 
 class Resource(IntEnum):
@@ -79,18 +84,13 @@ def _topic_rows(ctx: Context, topic: str, synonyms: bool) -> Iterable[DescribeCo
     if topic not in ctx.image.topics:
         raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
     overrides = ctx.services.configs.of_topic(topic)
-    values = topic_values(ctx.services.config, overrides)
+    config = ctx.services.config
+    values = topic_values(config, overrides)
     for name, setting in TOPIC_SETTINGS.items():
-        chain: list[tuple[str, str | None, int]] = []
-        if name in overrides:
-            chain.append((name, overrides[name], SOURCE_TOPIC))
-        set_by_user = ctx.services.config.set_by_user
-        chain += [
-            (other, to_text(set_by_user[other]), SOURCE_STATIC_BROKER) for other, _ in setting.fallbacks if other in set_by_user
-        ]
-        inherited = setting.fallbacks[0][0] if setting.fallbacks else name
-        chain.append((inherited, to_text(setting.default), SOURCE_DEFAULT))
-        source = SOURCE_TOPIC if name in overrides else source_of_default(ctx.services, name)
+        chain: list[Synonym] = [(name, overrides[name], Source.TOPIC)] if name in overrides else []
+        chain += [(other, to_text(value), source) for other, _ in setting.fallbacks for source, value in config.sources(other)]
+        chain.append((setting.fallbacks[0][0] if setting.fallbacks else name, to_text(setting.default), Source.DEFAULT))
+        source = Source.TOPIC if name in overrides else inherited_from(ctx.services, name)
         yield _row(setting, to_text(values[name]), source, False, chain if synonyms else [])
 
 
@@ -101,25 +101,30 @@ def _broker_rows(ctx: Context, name: str, synonyms: bool) -> Iterable[DescribeCo
         )
     config = ctx.services.config
     for setting in BROKER_SETTINGS.values():
-        given = setting.name in config.set_by_user
-        if not name and not given:
-            continue  # without a broker only what was set for all of them is told
-        value = str(ctx.broker_id) if setting.name == "broker.id" else to_text(config[setting.name])
-        chain = [(setting.name, value, SOURCE_STATIC_BROKER)] if given else []
+        sources = config.sources(setting.name)
+        if not name:  # without a broker only what was set for all of them is told
+            sources = [(source, value) for source, value in sources if source is Source.DYNAMIC_DEFAULT]
+            if not sources:
+                continue
+        value = (
+            str(ctx.broker_id) if setting.name == "broker.id" else to_text(sources[0][1] if sources else config[setting.name])
+        )
+        chain: list[Synonym] = [(setting.name, to_text(set_to), source) for source, set_to in sources]
         if setting.default is not None:
-            chain.append((setting.name, to_text(setting.default), SOURCE_DEFAULT))
-        yield _row(setting, value, SOURCE_STATIC_BROKER if given else SOURCE_DEFAULT, True, chain if synonyms else [])
+            chain.append((setting.name, to_text(setting.default), Source.DEFAULT))
+        source = sources[0][0] if sources else Source.DEFAULT
+        yield _row(setting, value, source, not setting.dynamic, chain if synonyms else [])
 
 
 def _row(
-    setting: Setting, value: str | None, source: int, read_only: bool, chain: list[tuple[str, str | None, int]]
+    setting: Setting, value: str | None, source: Source, read_only: bool, chain: list[Synonym]
 ) -> DescribeConfigsResourceResult:
     sensitive = setting.kind is Kind.PASSWORD
     return DescribeConfigsResourceResult(
         name=setting.name,
         value=None if sensitive else value,
         read_only=read_only,
-        is_default=source == SOURCE_DEFAULT,
+        is_default=source is Source.DEFAULT,
         config_source=source,
         is_sensitive=sensitive,
         synonyms=[
@@ -184,7 +189,7 @@ async def incremental_alter_configs(ctx: Context, request: IncrementalAlterConfi
             names = [config.name for config in one.configs]
             if len(set(names)) != len(names):
                 raise KafkaError(Error.INVALID_REQUEST, "A setting is changed twice in one request.")
-            wanted = dict(ctx.services.configs.of_topic(one.resource_name)) if one.resource_type == Resource.TOPIC else {}
+            wanted = _current(ctx, one.resource_type, one.resource_name)
             for config in one.configs:
                 _apply(ctx, wanted, config.name, config.config_operation, config.value)
             await _store(ctx, one.resource_type, one.resource_name, wanted, request.validate_only)
@@ -218,10 +223,11 @@ def _apply(ctx: Context, wanted: dict[str, str], name: str, operation: int, valu
     if operation == Operation.SET:
         wanted[name] = value
         return
-    setting = TOPIC_SETTINGS.get(name)
+    setting = TOPIC_SETTINGS.get(name) or BROKER_SETTINGS.get(name)
     if setting is None or setting.kind is not Kind.LIST:
         raise KafkaError(Error.INVALID_CONFIG, f"Config value append is not allowed for config key: {name}")
-    current = wanted.get(name) or to_text(topic_values(ctx.services.config, wanted)[name]) or ""
+    inherited = topic_values(ctx.services.config, {})[name] if name in TOPIC_SETTINGS else ctx.services.config[name]
+    current = wanted.get(name) or to_text(inherited) or ""
     parts = [part for part in current.split(",") if part]
     changed = [part.strip() for part in value.split(",") if part.strip()]
     if operation == Operation.APPEND:
@@ -233,20 +239,31 @@ def _apply(ctx: Context, wanted: dict[str, str], name: str, operation: int, valu
     wanted[name] = ",".join(parts)
 
 
+def _current(ctx: Context, resource_type: int, name: str) -> dict[str, str]:
+    """What was set for a resource so far."""
+    if resource_type == Resource.TOPIC:
+        return dict(ctx.services.configs.of_topic(name))
+    return dict(ctx.services.configs.of_broker(name or ALL_BROKERS))
+
+
 async def _store(ctx: Context, resource_type: int, name: str, wanted: Mapping[str, str], validate_only: bool) -> None:
     """Check and write the settings of a resource."""
-    if resource_type == Resource.BROKER:
-        raise KafkaError(
-            Error.INVALID_REQUEST, "Settings of a running broker cannot be changed in this version; change its properties."
-        )
-    if resource_type != Resource.TOPIC:
-        raise KafkaError(Error.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
-    check_name(name)
-    if name not in ctx.image.topics:
-        raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     try:
-        check_topic_settings(wanted.items())
+        if resource_type == Resource.TOPIC:
+            check_name(name)
+            if name not in ctx.image.topics:
+                raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            check_topic_settings(wanted.items())
+            if not validate_only:
+                await ctx.services.configs.set_topic(name, wanted)
+        elif resource_type == Resource.BROKER:
+            if name and name != str(ctx.broker_id):
+                raise KafkaError(Error.INVALID_REQUEST, f"Unexpected broker id: {name} is not {ctx.broker_id}")
+            check_dynamic_settings(wanted.items())
+            if not validate_only:
+                await ctx.services.configs.set_broker(name or ALL_BROKERS, wanted)
+        else:
+            raise KafkaError(Error.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
     except ConfigError as problem:
-        raise KafkaError(Error.INVALID_CONFIG, str(problem)) from None
-    if not validate_only:
-        await ctx.services.configs.set_topic(name, wanted)
+        error = Error.INVALID_CONFIG if resource_type == Resource.TOPIC else Error.INVALID_REQUEST
+        raise KafkaError(error, str(problem)) from None

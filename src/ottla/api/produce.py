@@ -12,6 +12,7 @@ from ottla.api.registry import DISCONNECT, LATER, NO_ANSWER, Context, handles, s
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Error, KafkaError
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.waiting import Waiter
+from ottla.storage.log import Log
 from ottla.wire.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from ottla.wire.apis.producers import InitProducerIdRequest, InitProducerIdResponse
 
@@ -32,6 +33,7 @@ def produce(ctx: Context, request: ProduceRequest) -> Any:
     responses = []
     touched: list[Partition] = []
     waiting: list[Pending] = []
+    to_flush: list[Log] = []
     for topic in request.topic_data:
         name = topic.name
         results = []
@@ -50,6 +52,8 @@ def produce(ctx: Context, request: ProduceRequest) -> Any:
             result.base_offset = info.first_offset
             result.log_append_time_ms = info.log_append_time
             result.log_start_offset = info.log_start_offset
+            if info.flush_due:
+                to_flush.append(partition.log)
             if partition.waiters:
                 touched.append(partition)
             if acks == ACKS_ALL and not partition.committed(info.last_offset):
@@ -57,14 +61,33 @@ def produce(ctx: Context, request: ProduceRequest) -> Any:
         responses.append(TopicProduceResponse(name=name, partition_responses=results))
     for partition in touched:
         partition.wake()
-    if acks == 0:
-        failed = any(result.error_code for topic in responses for result in topic.partition_responses)
-        return DISCONNECT if failed else NO_ANSWER
     response = ProduceResponse(responses=responses)
+    if to_flush:
+        ctx.services.spawn(_answer_when_flushed(ctx, request, response, waiting, to_flush))
+        return LATER
+    return _answer(ctx, request, response, waiting)
+
+
+def _answer(ctx: Context, request: ProduceRequest, response: ProduceResponse, waiting: list[Pending]) -> Any:
+    if request.acks == 0:
+        failed = any(result.error_code for topic in response.responses for result in topic.partition_responses)
+        return DISCONNECT if failed else NO_ANSWER
     if waiting:
         _answer_when_committed(ctx, request.timeout_ms, response, waiting)
         return LATER
     return response
+
+
+async def _answer_when_flushed(
+    ctx: Context, request: ProduceRequest, response: ProduceResponse, waiting: list[Pending], logs: list[Log]
+) -> None:
+    """With flush.messages a batch counts as written when it is on the disk."""
+    for one in logs:
+        job = one.flush_job()
+        if job is not None:
+            await ctx.services.run_blocking(job.run)
+            one.flushed(job)
+    ctx.finish(_answer(ctx, request, response, waiting))
 
 
 def _refused(ctx: Context, result: PartitionProduceResponse, problem: KafkaError, topic: str, index: int) -> None:

@@ -113,6 +113,17 @@ class Context:
         broker = self.services.metadata.image.brokers.get(broker_id)
         return broker.endpoints.get(self.connection.listener) if broker is not None else None
 
+    def finish(self, response: Any) -> None:
+        """Do what a handler returned: an answer, or one of the three words that stand for none."""
+        if response is LATER:
+            return
+        if response is NO_ANSWER:
+            self.connection.no_answer()
+        elif response is DISCONNECT:
+            self.connection.close()
+        else:
+            self.answer(response)
+
     def answer(self, response: Response) -> None:
         """Send the answer to this request."""
         header = self.header
@@ -166,21 +177,13 @@ class Registry:
             self._spawn(self._answer_later(ctx, route, request))
             return
         try:
-            response = route.handler(ctx, request)
-            if response is LATER:
-                return
-            if response is NO_ANSWER:
-                ctx.connection.no_answer()
-            elif response is DISCONNECT:
-                ctx.connection.close()
-            else:
-                ctx.answer(response)
+            ctx.finish(route.handler(ctx, request))
         except Exception as problem:
             self._answer_error(ctx, request, problem)
 
     async def _answer_later(self, ctx: Context, route: Route, request: Request) -> None:
         try:
-            ctx.answer(await route.handler(ctx, request))
+            ctx.finish(await route.handler(ctx, request))
         except Exception as problem:
             self._answer_error(ctx, request, problem)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ottla.api.registry import Context, handles, shapes_errors_of
 from ottla.api.services import Services
-from ottla.config import TOPIC_SETTINGS, Kind, to_text, topic_values
+from ottla.config import TOPIC_SETTINGS, Kind, Source, to_text, topic_values
 from ottla.controller.controller import NewTopic
 from ottla.controller.topic_rules import INTERNAL_TOPICS
 from ottla.metadata.image import TopicImage
@@ -28,7 +28,6 @@ from ottla.wire.apis.topics import (
 )
 
 BY_DEFAULT = -1
-SOURCE_TOPIC, SOURCE_STATIC_BROKER, SOURCE_DEFAULT = 1, 4, 5
 
 
 @handles(CreateTopicsRequest)
@@ -99,7 +98,7 @@ def _create_result(ctx: Context, name: str, result: TopicImage | KafkaError, con
             CreatableTopicConfigs(
                 name=key,
                 value=to_text(values[key]),
-                config_source=SOURCE_TOPIC if key in config else source_of_default(ctx.services, key),
+                config_source=Source.TOPIC if key in config else inherited_from(ctx.services, key),
                 is_sensitive=setting.kind is Kind.PASSWORD,
             )
             for key, setting in TOPIC_SETTINGS.items()
@@ -107,12 +106,12 @@ def _create_result(ctx: Context, name: str, result: TopicImage | KafkaError, con
     )
 
 
-def source_of_default(services: Services, topic_setting: str) -> int:
-    """Whether a topic's inherited value comes from the broker's properties or from Kafka's own default."""
-    set_by_user = services.config.set_by_user
-    if any(name in set_by_user for name, _ in TOPIC_SETTINGS[topic_setting].fallbacks):
-        return SOURCE_STATIC_BROKER
-    return SOURCE_DEFAULT
+def inherited_from(services: Services, topic_setting: str) -> Source:
+    """Where a value comes from that the topic does not set itself."""
+    for name, _ in TOPIC_SETTINGS[topic_setting].fallbacks:
+        for source, _value in services.config.sources(name):
+            return source
+    return Source.DEFAULT
 
 
 async def create_automatically(services: Services, name: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ottla.config.broker import BROKER_SETTINGS
 from ottla.config.properties import parse_properties
 from ottla.config.topic import TOPIC_SETTINGS
-from ottla.config.types import ConfigError, Kind, Setting, Value, to_text
+from ottla.config.types import ConfigError, Kind, Setting, Source, Value, to_text
 
 __all__ = [
     "BROKER_SETTINGS",
@@ -23,7 +23,9 @@ __all__ = [
     "Kind",
     "Listener",
     "Setting",
+    "Source",
     "Value",
+    "check_dynamic_settings",
     "check_topic_settings",
     "parse_properties",
     "to_text",
@@ -55,10 +57,12 @@ class Listener:
 class BrokerConfig:
     """The broker's settings, typed. `config["num.io.threads"]` gives a value, never text."""
 
-    __slots__ = ("_values", "set_by_user", "unknown")
+    __slots__ = ("_values", "dynamic_broker", "dynamic_default", "given", "set_by_user", "unknown")
 
     def __init__(self, texts: Mapping[str, str] | None = None) -> None:
         self.set_by_user: dict[str, Value] = {}
+        self.dynamic_default: dict[str, Value] = {}
+        self.dynamic_broker: dict[str, Value] = {}
         self.unknown: list[str] = []
         for name, text in (texts or {}).items():
             setting = BROKER_SETTINGS.get(name)
@@ -66,8 +70,27 @@ class BrokerConfig:
                 self.unknown.append(name)
             elif text != "" or setting.kind in (Kind.STRING, Kind.LIST, Kind.CLASS):
                 self.set_by_user[name] = setting.parse(text)
-        self._values = {name: _resolve(setting, self.set_by_user, BROKER_SETTINGS) for name, setting in BROKER_SETTINGS.items()}
+        self._resolve_all()
         self._check_together()
+
+    def set_dynamic(self, default: Mapping[str, str], own: Mapping[str, str]) -> None:
+        """Take over what was set while brokers run, for all of them and for this one."""
+        self.dynamic_default = {name: BROKER_SETTINGS[name].parse(text) for name, text in default.items()}
+        self.dynamic_broker = {name: BROKER_SETTINGS[name].parse(text) for name, text in own.items()}
+        self._resolve_all()
+
+    def _resolve_all(self) -> None:
+        self.given = {**self.set_by_user, **self.dynamic_default, **self.dynamic_broker}
+        self._values = {name: _resolve(setting, self.given, BROKER_SETTINGS) for name, setting in BROKER_SETTINGS.items()}
+
+    def sources(self, name: str) -> list[tuple[Source, Value]]:
+        """Everywhere a setting was set, what is in force first."""
+        layers = (
+            (Source.DYNAMIC_BROKER, self.dynamic_broker),
+            (Source.DYNAMIC_DEFAULT, self.dynamic_default),
+            (Source.STATIC_BROKER, self.set_by_user),
+        )
+        return [(source, values[name]) for source, values in layers if name in values]
 
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
@@ -183,9 +206,20 @@ def topic_values(config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str
 
 def _broker_default(config: BrokerConfig, setting: Setting) -> Value:
     for name, factor in setting.fallbacks:
-        if config.set_by_user.get(name) is not None:
-            return _scaled(config.set_by_user[name], factor)
+        if config.given.get(name) is not None:
+            return _scaled(config.given[name], factor)
     return setting.default
+
+
+def check_dynamic_settings(names: Iterable[tuple[str, str]]) -> None:
+    """Raise ConfigError for the first setting that a running broker does not take."""
+    for name, text in names:
+        setting = BROKER_SETTINGS.get(name)
+        if setting is None:
+            raise ConfigError(f"Unknown broker config name: {name}")
+        if not setting.dynamic:
+            raise ConfigError(f"{name} cannot be changed while the broker runs: change its properties and restart it")
+        setting.parse(text)
 
 
 def check_topic_settings(names: Iterable[tuple[str, str]]) -> None:

@@ -25,8 +25,8 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 MB = 1 << 20
 
 _NETWORK = (
-    string("listeners", "PLAINTEXT://127.0.0.1:9092", dynamic=True),
-    string("advertised.listeners", None, dynamic=True),
+    string("listeners", "PLAINTEXT://127.0.0.1:9092"),
+    string("advertised.listeners", None),
     string("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"),
     string("control.plane.listener.name", None),
     string("inter.broker.listener.name", None),
@@ -38,14 +38,14 @@ _NETWORK = (
     integer("socket.listen.backlog.size", 50, 1),
     integer("max.connections", INT_MAX, 0, dynamic=True),
     integer("max.connections.per.ip", INT_MAX, 0, dynamic=True),
-    string("max.connections.per.ip.overrides", "", dynamic=True),
-    integer("max.connection.creation.rate", INT_MAX, 0, dynamic=True),
+    string("max.connections.per.ip.overrides", ""),
+    integer("max.connection.creation.rate", INT_MAX, 0),
     long("connections.max.idle.ms", 10 * MINUTE),
     long("connections.max.reauth.ms", 0),
     integer("connection.failed.authentication.delay.ms", 100, 0),
-    integer("num.network.threads", 3, 1, dynamic=True),
-    integer("num.io.threads", 8, 1, dynamic=True),
-    integer("background.threads", 10, 1, dynamic=True),
+    integer("num.network.threads", 3, 1),
+    integer("num.io.threads", 8, 1),
+    integer("background.threads", 10, 1),
     integer("queued.max.requests", 500, 1),
     long("queued.max.request.bytes", -1),
     integer("request.timeout.ms", 30 * SECOND),
@@ -82,7 +82,7 @@ _CLUSTER = (
     boolean("unclean.leader.election.enable", False, dynamic=True),
     klass("create.topic.policy.class.name", None),
     klass("alter.config.policy.class.name", None),
-    listing("metric.reporters", "", dynamic=True),
+    listing("metric.reporters", ""),
     integer("metrics.num.samples", 2, 1),
     long("metrics.sample.window.ms", 30 * SECOND, 1),
     string("metrics.recording.level", "INFO"),
@@ -91,7 +91,7 @@ _CLUSTER = (
 )
 
 _REPLICATION = (
-    integer("num.replica.fetchers", 1, 0, dynamic=True),
+    integer("num.replica.fetchers", 1, 0),
     integer("replica.fetch.max.bytes", MB, 0),
     integer("replica.fetch.response.max.bytes", 10 * MB, 0),
     integer("replica.fetch.min.bytes", 1),

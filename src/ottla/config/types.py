@@ -30,6 +30,16 @@ class Kind(IntEnum):
     PASSWORD = 9
 
 
+class Source(IntEnum):
+    """Where a value comes from, in Kafka's numbers; a smaller number wins."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
 class ConfigError(ValueError):
     """A setting that cannot be used: one line that names the key, the value and what is allowed."""
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from ottla.metadata import znodes
 from ottla.metadata.store import Create, NodeExists, NoNode, Operation, Set, Store
 
+ALL_BROKERS = "<default>"
+
 
 class Configs:
     """Overrides by topic and by broker, as text. Whoever is concerned by a change is told the topic's name."""
@@ -15,6 +17,7 @@ class Configs:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.topic_changed: Callable[[str], None] = lambda _topic: None
+        self.brokers_changed: Callable[[], None] = lambda: None
         self._topics: dict[str, dict[str, str]] = {}
         self._brokers: dict[str, dict[str, str]] = {}
         self._reading: set[asyncio.Task[None]] = set()
@@ -31,7 +34,7 @@ class Configs:
         return self._topics.get(topic, {})
 
     def of_broker(self, name: str) -> Mapping[str, str]:
-        """A broker's own settings, by id as text; `<default>` for those of all brokers."""
+        """A broker's own settings, by id as text; ALL_BROKERS for those of all of them."""
         return self._brokers.get(name, {})
 
     async def set_topic(self, topic: str, config: Mapping[str, str]) -> None:
@@ -74,3 +77,5 @@ class Configs:
             known.pop(name)
         if parent == znodes.TOPIC_CONFIGS:
             self.topic_changed(name)
+        else:
+            self.brokers_changed()

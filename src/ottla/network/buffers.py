@@ -6,6 +6,8 @@ not when it is announced.
 
 from __future__ import annotations
 
+import mmap
+
 SMALL = 64 << 10
 LARGE = 2 << 20
 _KEPT_SMALL = 32
@@ -13,12 +15,14 @@ _KEPT_LARGE = 4
 
 
 class Buffer:
-    """Writable memory and a view of it, made once."""
+    """Writable memory and a view of it, made once. Beyond the smallest size, pages become real as bytes are put into them."""
 
     __slots__ = ("data", "size", "view")
 
     def __init__(self, size: int) -> None:
-        self.data = bytearray(size)
+        self.data = (
+            bytearray(size) if size <= SMALL else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        )
         self.view = memoryview(self.data)
         self.size = size
 

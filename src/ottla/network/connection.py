@@ -288,6 +288,8 @@ class Connection:
         if self.closed:
             return
         self.closed = True
+        if self._processing and self._out and not self._writing:
+            self._flush()  # a bad request does not take the answers to the good ones before it along
         self._loop.remove_reader(self.fd)
         self._loop.remove_writer(self.fd)
         if self.waiter is not None:

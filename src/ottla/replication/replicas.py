@@ -79,6 +79,11 @@ class Replicas:
             if partition.tp.topic == topic:
                 partition.log.config = config
 
+    def defaults_changed(self) -> None:
+        """The settings that topics inherit changed: every log takes the new ones from now on."""
+        for topic in {partition.tp.topic for partition in self.partitions.values()}:
+            self.config_changed(topic)
+
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """For the checkpoint."""
         return {partition.tp: partition.log.high_watermark for partition in self.partitions.values()}

@@ -95,13 +95,19 @@ class Log(SegmentedLog):
     ) -> AppendInfo:
         """Check, number and write what a producer or a coordinator sent. Raises KafkaError with what Kafka answers.
 
-        A writable buffer is changed in place; so is nothing of the log if it raises.
+        A writable buffer is changed in place. If it raises, the log holds what it held.
         """
         config = self.config
         ready = prepare(records, config, self._clock, origin, api_version)
         records, headers, log_append_time = ready
         header = headers[0]
         size = len(records)
+        if size > config.segment_bytes:
+            raise KafkaError(
+                Error.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes in append to partition {self.topic_partition}, "
+                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
+            )
         first_offset = self.log_end_offset
         last_offset = first_offset + header.last_offset_delta
         max_timestamp = header.max_timestamp
@@ -111,14 +117,6 @@ class Log(SegmentedLog):
             last_offset, max_timestamp, offset_of_max, batches = _number(ready, first_offset, leader_epoch)
         else:
             patch(records, 0, first_offset, leader_epoch)
-        if leader_epoch != self.leader_epochs.latest:
-            self.leader_epochs.assign(leader_epoch, first_offset)
-        if size > config.segment_bytes:
-            raise KafkaError(
-                Error.RECORD_LIST_TOO_LARGE,
-                f"Message batch size is {size} bytes in append to partition {self.topic_partition}, "
-                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
-            )
         active = self._active
         if active.should_roll(config, self._clock, size, max_timestamp, last_offset):
             active = self._rolled(first_offset)
@@ -150,6 +148,8 @@ class Log(SegmentedLog):
         except OSError as error:
             raise self._failed(active, error) from error
         self.log_end_offset = end = last_offset + 1
+        if leader_epoch != self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, first_offset)
         state = self._producer_state
         if producer_id >= 0:
             if marker is not None:

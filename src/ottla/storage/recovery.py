@@ -178,10 +178,12 @@ class _Opening:
         """Read a segment with its checksums and rebuild all that is derived from it; whether it was whole."""
         self.scratch = self.scratch or Scratch()
         state = self._state_at(segment)
-        at = rebuild_segment(segment, self.config, state, self.epochs, self.scratch)
+        following = [other.base_offset for other in self.segments if other.base_offset > segment.base_offset]
+        limit = min([segment.base_offset + MAX_INT + 1, *following])
+        damage = rebuild_segment(segment, limit, self.config, state, self.epochs, self.scratch)
         state.take_snapshot()
         self.replayed = state
-        return at is None
+        return damage is None
 
     def _state_at(self, segment: Segment) -> ProducerState:
         """The producers as of the segment's beginning: those just replayed, else from a snapshot."""
@@ -224,10 +226,11 @@ class _Opening:
 
 
 def rebuild_segment(
-    segment: Segment, config: LogConfig, state: ProducerState, epochs: LeaderEpochs, scratch: Scratch
+    segment: Segment, limit: int, config: LogConfig, state: ProducerState, epochs: LeaderEpochs, scratch: Scratch
 ) -> Damage | None:
     """Read a segment with its checksums, rebuild its indexes, replay epochs and producers; cut it where it is damaged.
 
+    Offsets from `limit` on cannot be its own: they are outside the checksum, so they are held against their neighbours.
     Blocks. Returns the damage, None if the segment is whole.
     """
     path = segment.path(LOG_SUFFIX)
@@ -240,8 +243,8 @@ def rebuild_segment(
         for position, header in verify(fd, 0, segment.size, scratch):
             if (header.magic == MAGIC_V2 and header.base_offset <= last) or header.last_offset <= last:
                 raise Damage(position, f"offset {header.base_offset} follows offset {last}")
-            if header.last_offset - segment.base_offset > MAX_INT:
-                raise Damage(position, f"offset {header.last_offset} is too far from the segment's base offset")
+            if header.last_offset >= limit:
+                raise Damage(position, f"offset {header.last_offset} belongs to another segment")
             last = header.last_offset
             if header.max_timestamp > max_timestamp:
                 max_timestamp, offset_of_max = header.max_timestamp, last

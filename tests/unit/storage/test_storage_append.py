@@ -34,6 +34,7 @@ def broken(data: bytes, at: int) -> bytes:
 
 
 GOOD = batch(3)
+PACKED = batch(1, value=b"\0" * 900, codec=Codec.GZIP)
 HOUR = 3_600_000
 MARKER = end_transaction_marker(ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=NOW)
 
@@ -77,8 +78,8 @@ MARKER = end_transaction_marker(ControlType.COMMIT, producer_id=1, producer_epoc
         (batch(1, timestamp=NOW + HOUR + 1), {"message_timestamp_after_max_ms": HOUR}, 9, Error.INVALID_TIMESTAMP),
         (batch(2, key=None), {"cleanup_policy": frozenset({COMPACT})}, 9, Error.INVALID_RECORD),
         (batch(2, key=None, codec=Codec.LZ4), {"cleanup_policy": frozenset({COMPACT})}, 9, Error.INVALID_RECORD),
-        (resealed(batch(2, codec=Codec.GZIP), 70, ">b", 7), {"cleanup_policy": frozenset({COMPACT})}, 9, Error.CORRUPT_MESSAGE),
-        (batch(1, size=900, value=b"\0" * 900, codec=Codec.GZIP), {"max_message_bytes": 300, "compression_type": "uncompressed"}, 9, Error.MESSAGE_TOO_LARGE),
+        (resealed(batch(2, codec=Codec.GZIP), 75, ">b", 7), {"cleanup_policy": frozenset({COMPACT})}, 9, Error.CORRUPT_MESSAGE),
+        (PACKED, {"max_message_bytes": 300, "compression_type": "uncompressed"}, 9, Error.MESSAGE_TOO_LARGE),
     ],
 )  # fmt: skip
 def test_what_is_refused(data, config, version, error):
