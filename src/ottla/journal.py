@@ -36,7 +36,7 @@ class TopicJournal:
     async def append(self, partition: int, batch: bytes) -> None:
         target = self._replicas.get(self._topic, partition)
         info = target.append(memoryview(bytearray(batch)), ACKS_ALL, _NEWEST_PRODUCE)
-        if target.waiters:
+        if target.watchers:
             target.wake()
         if target.committed(info.last_offset):
             return

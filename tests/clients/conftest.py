@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import confluent_kafka
 import confluent_kafka.admin
 import pytest
 from clients.adapters import CLIENTS, Client
@@ -33,6 +34,14 @@ class Topics:
         new = confluent_kafka.admin.NewTopic(name, partitions, 1, config=settings)
         self._admin.create_topics([new])[name].result(20)
         return name
+
+    def create_if_missing(self, name: str) -> None:
+        """A topic, unless somebody was faster."""
+        try:
+            self.create(name)
+        except confluent_kafka.KafkaException as problem:
+            if problem.args[0].code() != confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     path = tmp_path_factory.mktemp(request.param)
     manager = LogManager([str(path)], SystemClock(), broker_id=1, cluster_id="kVb5WvEbTVeMkRmT2p8lZg")
     manager.load()
-    small = LogConfig(segment_bytes=20_000, index_interval_bytes=1000)
+    small = LogConfig(segment_bytes=5_000, index_interval_bytes=300)
     plain = manager.create(TopicPartition("plain", 0), small, bytes(range(16)))
     for number in range(100):
         send(plain, 5, epoch=number // 30, codec=Codec(number % 5), producer_id=9, producer_epoch=0, base_sequence=5 * number)
@@ -96,15 +96,16 @@ def test_segments(directory: Path) -> None:
 
 
 def test_indexes(directory: Path) -> None:
-    indexes = sorted((directory / "plain-0").glob("*.index"))
+    indexes, times = (sorted((directory / "plain-0").glob(pattern)) for pattern in ("*.index", "*.timeindex"))
     assert len(indexes) > 2
+    if directory.name.startswith("killed"):  # the active segment's have a tail of zeros, as Kafka's own would
+        del indexes[-1], times[-1]
     for checks in (["--index-sanity-check"], ["--verify-index-only"]):
-        text = dump(indexes + sorted((directory / "plain-0").glob("*.timeindex")), *checks)
+        text = dump(indexes + times, *checks)
         assert "Mismatches" not in text
         assert "Exception" not in text
         assert "Found timestamp mismatch" not in text
         assert "out of order" not in text
-    assert text.count("passed sanity check") >= 0
     listing = dump(indexes[:1])
     assert len(re.findall(r"offset: \d+ position: [1-9]\d*", listing)) > 5
 

@@ -8,7 +8,7 @@ before the answer is sent, so that a reader of old data never holds up the other
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import struct
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,9 @@ log = logging.getLogger("ottla.api")
 
 NO_TOPIC_ID = bytes(16)
 EMPTY = b""
+# The beginning of a message that does not fit. Before version 3 a batch larger than the client's bound was not sent at all, and
+# a client saw by such a piece that it must raise its bound; without one it would ask for ever.
+TOO_LARGE = struct.pack(">qi", -1, 0x7FFFFFFF)
 
 
 @handles(FetchRequest)
@@ -73,7 +76,7 @@ class _Reading:
         self._max_bytes = min(request.max_bytes, ctx.services.config.integer("fetch.max.bytes"))
         self._session: Session | None = None
         self._full = True
-        self._wanted: Iterable[Wanted]
+        self._wanted: list[Wanted] = []
         self._open_session(request)
         self._bytes = 0
         self._failed = False
@@ -90,8 +93,6 @@ class _Reading:
             self._wanted = wanted
             if request.session_epoch == FIRST_EPOCH and self._version >= 7 and wanted:
                 self._session = sessions.open(wanted, uses_ids)
-                if self._session is not None:
-                    self._wanted = self._session.wanted.values()
             return
         session = sessions.resume(request.session_id, request.session_epoch, uses_ids)
         forgotten = [
@@ -102,7 +103,6 @@ class _Reading:
         session.update(wanted, forgotten)
         self._session = session
         self._full = False
-        self._wanted = session.wanted.values()
 
     def _named(self, request: FetchRequest) -> list[Wanted]:
         names = self._ctx.image.topic_names if self._version >= 13 else {}
@@ -127,7 +127,9 @@ class _Reading:
             self._later(cold.warm, self.start)
             return
         missing = self._min_bytes - self._bytes
-        if missing <= 0 or self._failed or self._max_wait <= 0 or not self._partitions:
+        session = self._session
+        nothing_to_wait_for = not session.wanted if session is not None else not self._partitions
+        if missing <= 0 or self._failed or self._max_wait <= 0 or nothing_to_wait_for:
             self._answer(response)
             return
 
@@ -136,10 +138,15 @@ class _Reading:
             missing -= size
             return missing <= 0
 
-        waiter = Waiter(enough, self._read_and_answer, self._partitions, self._ctx.services.timer, self._max_wait)
+        watched = self._partitions if session is None else ()
+        waiter = Waiter(enough, self._read_and_answer, watched, self._ctx.services.timer, self._max_wait)
         self._ctx.connection.waiter = waiter
+        if session is not None:
+            session.waiter = waiter
 
     def _read_and_answer(self) -> None:
+        if self._session is not None:
+            self._session.waiter = None
         try:
             response = self._read()
         except NotCached as cold:
@@ -155,18 +162,24 @@ class _Reading:
         left = self._max_bytes
         at_least_one = self._version >= 3
         topics: dict[object, FetchableTopicResponse] = {}
-        served: list[Wanted] = []
-        for one in self._wanted:
+        session = self._session
+        for one in self._wanted if session is None else tuple(session.pending):
+            if left <= 0 and not self._full:
+                break  # the rest stays pending
             data = self._read_one(one, left, at_least_one and not self._bytes)
             size = len(data.records or EMPTY)
             if size:
                 left -= size
                 self._bytes += size
-                served.append(one)
+                if session is not None:
+                    session.served(one)
             elif data.error_code:
                 self._failed = True
-            elif not self._full and not self._changed(one, data):
-                continue
+            else:
+                if session is not None and left > 0:
+                    session.pending.pop(one, None)
+                if not self._full and not self._changed(one, data):
+                    continue
             one.high_watermark, one.last_stable_offset = data.high_watermark, data.last_stable_offset
             one.log_start_offset = data.log_start_offset
             key = one.topic_id if self._version >= 13 else one.topic
@@ -174,10 +187,6 @@ class _Reading:
             if topic is None:
                 topic = topics[key] = FetchableTopicResponse(topic=one.topic or "", topic_id=one.topic_id, partitions=[])
             topic.partitions.append(data)  # type: ignore[attr-defined]
-        session = self._session
-        if session is not None:
-            for one in served:
-                session.served(one)
         return FetchResponse(session_id=session.id if session else NO_SESSION, responses=list(topics.values()))
 
     @staticmethod
@@ -192,7 +201,10 @@ class _Reading:
                     raise KafkaError(Error.UNKNOWN_TOPIC_ID)
             replicas = self._ctx.services.replicas
             partition = replicas.partitions.get((one.topic, one.partition)) or replicas.get(one.topic, one.partition)
-            self._partitions.add(partition)
+            if self._session is None:
+                self._partitions.add(partition)
+            else:
+                one.watch(partition)
             log = partition.log
             max_bytes = min(one.max_bytes, left) if left > 0 else 0
             region = None
@@ -212,6 +224,10 @@ class _Reading:
                 aborted_transactions=None,
                 records=EMPTY,
             )
+        if region is None and self._version < 3 and one.offset < log.high_watermark:
+            records: FileSlice | bytes = TOO_LARGE
+        else:
+            records = region if region is not None else EMPTY
         aborted = None
         if self._isolation == READ_COMMITTED:
             found = log.aborted_transactions(one.offset, log.last_stable_offset) if region is not None else ()
@@ -222,7 +238,7 @@ class _Reading:
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
             aborted_transactions=aborted,
-            records=region if region is not None else EMPTY,
+            records=records,
         )
 
     def _answer(self, response: FetchResponse) -> None:

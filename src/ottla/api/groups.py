@@ -419,9 +419,15 @@ def describe_groups_error(request: DescribeGroupsRequest, error: Error, message:
 
 
 @handles(ListGroupsRequest)
-def list_groups(ctx: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+async def list_groups(ctx: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+    """The groups of this broker: of each partition of the topic that it leads, which no one may have asked for before."""
+    topic = ctx.image.topics.get(TOPIC)
+    for partition, state in topic.partitions.items() if topic is not None else ():
+        if state.leader == ctx.broker_id:
+            ctx.groups.elect(partition)
+    complete = await ctx.groups.loaded()
     return ListGroupsResponse(
-        error_code=Error.COORDINATOR_LOAD_IN_PROGRESS if ctx.groups.is_loading else Error.NONE,
+        error_code=Error.NONE if complete else Error.COORDINATOR_LOAD_IN_PROGRESS,
         groups=[
             ListedGroup(
                 group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state, group_type=CLASSIC.lower()

@@ -34,6 +34,8 @@ async def metadata(ctx: Context, request: MetadataRequest) -> MetadataResponse:
     if request.topics is None or (ctx.version == 0 and not request.topics):
         topics = [_describe(ctx.image, topic, operations) for topic in ctx.image.topics.values()]
     else:
+        if ctx.version < 12:
+            _only_names(request)
         await _create_missing(ctx, request)
         topics = [_look_up(ctx.image, asked.name, asked.topic_id, operations) for asked in request.topics]
     return MetadataResponse(
@@ -49,8 +51,17 @@ async def metadata(ctx: Context, request: MetadataRequest) -> MetadataResponse:
 def metadata_error(request: MetadataRequest, error: Error, message: str) -> MetadataResponse:
     asked = request.topics or ()
     return MetadataResponse(
-        topics=[MetadataResponseTopic(error_code=error, name=topic.name, topic_id=topic.topic_id) for topic in asked]
+        topics=[MetadataResponseTopic(error_code=error, name=topic.name or "", topic_id=topic.topic_id) for topic in asked]
     )
+
+
+def _only_names(request: MetadataRequest) -> None:
+    """Versions 10 and 11 have a place for topic ids, but only version 12 gave it a meaning."""
+    for topic in request.topics or ():
+        if topic.name is None:
+            raise KafkaError(Error.INVALID_REQUEST, "Topics can be asked for without a name from version 12 on.")
+        if topic.topic_id != NO_TOPIC_ID:
+            raise KafkaError(Error.INVALID_REQUEST, "Topics can be asked for by id from version 12 on.")
 
 
 async def _create_missing(ctx: Context, request: MetadataRequest) -> None:

@@ -25,9 +25,9 @@ Pending = tuple[Partition, int, PartitionProduceResponse]
 def produce(ctx: Context, request: ProduceRequest) -> Any:
     acks = request.acks
     if acks not in (ACKS_ALL, 0, 1):
-        return produce_error(request, Error.INVALID_REQUIRED_ACKS, "acks must be -1 (all), 0 or 1.")
+        raise KafkaError(Error.INVALID_REQUIRED_ACKS, "acks must be -1 (all), 0 or 1.")
     if request.transactional_id is not None:
-        return produce_error(request, Error.INVALID_TXN_STATE, "Transactions are not served by this version of Ottla.")
+        raise KafkaError(Error.INVALID_TXN_STATE, "Transactions are not served by this version of Ottla.")
     version = ctx.version
     partitions = ctx.services.replicas.partitions
     responses = []
@@ -47,14 +47,14 @@ def produce(ctx: Context, request: ProduceRequest) -> Any:
                     raise KafkaError(Error.INVALID_RECORD, "A produce request needs records.")
                 info = partition.append(data.records, acks, version)
             except KafkaError as problem:
-                _refused(ctx, result, problem, name, index)
+                _refused(ctx, result, problem, name, acks)
                 continue
             result.base_offset = info.first_offset
             result.log_append_time_ms = info.log_append_time
             result.log_start_offset = info.log_start_offset
             if info.flush_due:
                 to_flush.append(partition.log)
-            if partition.waiters:
+            if partition.watchers:
                 touched.append(partition)
             if acks == ACKS_ALL and not partition.committed(info.last_offset):
                 waiting.append((partition, info.last_offset, result))
@@ -70,8 +70,7 @@ def produce(ctx: Context, request: ProduceRequest) -> Any:
 
 def _answer(ctx: Context, request: ProduceRequest, response: ProduceResponse, waiting: list[Pending]) -> Any:
     if request.acks == 0:
-        failed = any(result.error_code for topic in response.responses for result in topic.partition_responses)
-        return DISCONNECT if failed else NO_ANSWER
+        return _hang_up_on_failure(ctx, response)
     if waiting:
         _answer_when_committed(ctx, request.timeout_ms, response, waiting)
         return LATER
@@ -90,12 +89,25 @@ async def _answer_when_flushed(
     ctx.finish(_answer(ctx, request, response, waiting))
 
 
-def _refused(ctx: Context, result: PartitionProduceResponse, problem: KafkaError, topic: str, index: int) -> None:
+def _hang_up_on_failure(ctx: Context, response: ProduceResponse) -> Any:
+    """With acks=0 nobody listens for an answer: a producer whose records were refused notices that it has to connect again."""
+    for topic in response.responses:
+        for result in topic.partition_responses:
+            if result.error_code:
+                log.warning(
+                    "Closing %s:%d: records for %s-%d were refused (%s), and with acks=0 there is no answer to say so",
+                    ctx.connection.host, ctx.connection.port, topic.name, result.index, result.error_message,
+                )  # fmt: skip
+                return DISCONNECT
+    return NO_ANSWER
+
+
+def _refused(ctx: Context, result: PartitionProduceResponse, problem: KafkaError, topic: str, acks: int) -> None:
     result.error_code = problem.error
     result.error_message = problem.message
     result.base_offset = -1
-    if problem.error not in (Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_OR_PARTITION):
-        log.warning("Refused records of %s for %s-%d: %s", ctx.client_host, topic, index, problem.message)
+    if acks and problem.error not in (Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_OR_PARTITION):
+        log.warning("Refused records of %s for %s-%d: %s", ctx.client_host, topic, result.index, problem.message)
 
 
 def _answer_when_committed(ctx: Context, timeout_ms: int, response: ProduceResponse, pending: list[Pending]) -> None:
@@ -116,7 +128,9 @@ def _answer_when_committed(ctx: Context, timeout_ms: int, response: ProduceRespo
 
 
 @shapes_errors_of(ProduceRequest)
-def produce_error(request: ProduceRequest, error: Error, message: str) -> ProduceResponse:
+def produce_error(request: ProduceRequest, error: Error, message: str) -> ProduceResponse | None:
+    if request.acks == 0:
+        return None
     return ProduceResponse(
         responses=[
             TopicProduceResponse(

@@ -38,10 +38,10 @@ DISCONNECT: Final = object()
 
 Handler = Callable[["Context", Any], Any]
 _R = TypeVar("_R", bound=Handler)
-_S = TypeVar("_S", bound=Callable[[Any, Error, str], Response])
+_S = TypeVar("_S", bound=Callable[[Any, Error, str], Response | None])
 
 HANDLERS: dict[int, tuple[type[Request], Handler]] = {}
-ERROR_SHAPES: dict[int, Callable[[Any, Error, str], Response]] = {}
+ERROR_SHAPES: dict[int, Callable[[Any, Error, str], Response | None]] = {}
 
 
 def handles(request: type[Request]) -> Callable[[_R], _R]:
@@ -55,7 +55,7 @@ def handles(request: type[Request]) -> Callable[[_R], _R]:
 
 
 def shapes_errors_of(request: type[Request]) -> Callable[[_S], _S]:
-    """Declare how an API whose answer has no error code of its own says that the whole request failed."""
+    """Declare how an API whose answer has no error code of its own says that the whole request failed; None: by a hang-up."""
 
     def declare(shape: _S) -> _S:
         ERROR_SHAPES[request.api_key] = shape

@@ -16,6 +16,16 @@ from ottla.config import BrokerConfig, ConfigError, parse_properties
 log = logging.getLogger("ottla.broker")
 
 
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+class OneLine(logging.Formatter):
+    """A message is one line, whatever names a client sent: they may hold line ends and terminal codes."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return super().formatMessage(record).translate(_CONTROL)
+
+
 @click.command("server")
 @click.argument("properties", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option(
@@ -31,7 +41,9 @@ def command(properties: str | None, overrides: tuple[str, ...], log_level: str) 
     """
     if not isinstance(getattr(logging, log_level.upper(), None), int):
         raise click.BadParameter(f"{log_level} is not a log level: DEBUG, INFO, WARNING or ERROR", param_hint="--log-level")
-    logging.basicConfig(level=log_level.upper(), stream=sys.stderr, format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine("[%(asctime)s] %(levelname)s %(message)s (%(name)s)"))
+    logging.basicConfig(level=log_level.upper(), handlers=[handler])
     try:
         config = BrokerConfig(_settings(properties, overrides))
         for name in config.unknown:

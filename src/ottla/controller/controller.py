@@ -89,12 +89,14 @@ class Controller:
             created: list[str] = []
             operations: list[Operation] = []
             writes: list[state.WriteState] = []
+            room = topic_rules.MAX_NEW_PARTITIONS
             for wanted in topics:
                 try:
-                    node = self._lay_out(wanted)
+                    node = self._lay_out(wanted, room)
                 except KafkaError as error:
                     results[wanted.name] = error
                     continue
+                room -= len(node.partitions)
                 first_states = state.partitions_created(self._state, wanted.name, node.partitions)
                 if not validate_only:
                     operations += [
@@ -124,7 +126,7 @@ class Controller:
                 )
         return results
 
-    def _lay_out(self, wanted: NewTopic) -> TopicNode:
+    def _lay_out(self, wanted: NewTopic, room: int) -> TopicNode:
         """The topic's node, or the reason why it may not be."""
         topic_rules.check_name(wanted.name)
         if wanted.name in self._state.topics:
@@ -140,6 +142,7 @@ class Controller:
         else:
             if wanted.partitions <= 0:
                 raise KafkaError(Error.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+            topic_rules.check_new_partitions(wanted.partitions, room)
             if wanted.replication_factor <= 0:
                 raise KafkaError(Error.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
             layout = assignment.assign(self._state.live, wanted.partitions, wanted.replication_factor, self._random)
@@ -162,6 +165,7 @@ class Controller:
                 )
             if count == existing:
                 raise KafkaError(Error.INVALID_PARTITIONS, f"Topic already has {existing} partition(s).")
+            topic_rules.check_new_partitions(count - existing)
             if new_assignments is not None:
                 if len(new_assignments) != count - existing:
                     raise KafkaError(

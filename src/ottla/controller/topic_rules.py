@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from ottla.model import Error, KafkaError
 
 MAX_NAME_LENGTH = 249
+MAX_NEW_PARTITIONS = 10_000
+"""In one request. Apache Kafka's newer controllers have the same bound: a mistyped number must not fill a disk with directories."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
@@ -35,6 +37,14 @@ def check_collision(name: str, existing: Collection[str]) -> None:
     for other in existing:
         if other != name and other.replace(".", "_") == folded:
             raise KafkaError(Error.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}")
+
+
+def check_new_partitions(count: int, room: int = MAX_NEW_PARTITIONS) -> None:
+    """Raise POLICY_VIOLATION for more partitions than one request may ask for, of which `room` are left."""
+    if count > room:
+        raise KafkaError(
+            Error.POLICY_VIOLATION, f"Excessively large number of partitions per request: at most {MAX_NEW_PARTITIONS} are allowed."
+        )
 
 
 def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Collection[int], first_partition: int = 0) -> None:

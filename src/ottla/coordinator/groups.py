@@ -135,16 +135,20 @@ class GroupCoordinator:
         if self._partitions is None:
             self._partitions = await self._journal.ensure_topic()
         partition = partition_for(group_id, self._partitions)
-        loading = self._runtime.loading(partition)
-        if loading is not None:
-            await self._wait_a_little(loading)
+        if self._journal.leads(partition):
+            self._runtime.elect(partition)
+        await self.loaded(partition)
         return partition
 
-    async def _wait_a_little(self, task: asyncio.Task[None]) -> None:
-        patience = asyncio.get_running_loop().create_future()
-        handle = self._timer(LOAD_PATIENCE, lambda: None if patience.done() else patience.set_result(None))
-        await asyncio.wait([task, patience], return_when=asyncio.FIRST_COMPLETED)
-        handle.cancel()
+    async def loaded(self, partition: int | None = None) -> bool:
+        """Wait a little for what is being loaded, of one partition or of all; whether it is there now."""
+        loads = self._runtime.loads(partition)
+        if loads:
+            patience = asyncio.get_running_loop().create_future()
+            handle = self._timer(LOAD_PATIENCE, lambda: None if patience.done() else patience.set_result(None))
+            await asyncio.wait([asyncio.gather(*loads), patience], return_when=asyncio.FIRST_COMPLETED)
+            handle.cancel()
+        return not self._runtime.loads(partition)
 
     # Membership
 
@@ -279,11 +283,6 @@ class GroupCoordinator:
     def list_groups(self) -> list[GroupDescription]:
         """ListGroups: the groups of every shard that is loaded."""
         return [_description(group) for shard in self._runtime.states() for group in shard.groups.values()]
-
-    @property
-    def is_loading(self) -> bool:
-        """Whether the list is not complete yet."""
-        return self._runtime.is_loading
 
     async def delete_group(self, group_id: str) -> None:
         """DeleteGroups: remove an empty group with all its offsets."""

@@ -169,16 +169,10 @@ class Runtime(Generic[S]):
         """Every state that is loaded."""
         return [shard.state for shard in self._shards.values() if shard.loading is None]
 
-    @property
-    def is_loading(self) -> bool:
-        return any(shard.loading is not None for shard in self._shards.values())
-
-    def loading(self, partition: int) -> asyncio.Task[None] | None:
-        """The loading of a partition, for whoever wants to wait for it."""
-        if self._journal.leads(partition):
-            self.elect(partition)
-        shard = self._shards.get(partition)
-        return None if shard is None else shard.loading
+    def loads(self, partition: int | None = None) -> list[asyncio.Task[None]]:
+        """What is being loaded, of one partition or of all, for whoever wants to wait for it."""
+        shards = self._shards.values()
+        return [shard.loading for shard in shards if shard.loading is not None and partition in (None, shard.partition)]
 
     def _active(self, partition: int) -> _Shard[S]:
         if not self._journal.leads(partition):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ottla.metadata.image import PartitionState
 from ottla.model import UNKNOWN_EPOCH, UNKNOWN_OFFSET, Error, KafkaError, TopicPartition
 from ottla.replication import isr
-from ottla.replication.waiting import Waiter
+from ottla.replication.waiting import Watcher
 from ottla.storage.append import AppendInfo
 from ottla.storage.log import Log
 from ottla.storage.slices import FileSlice
@@ -24,13 +24,13 @@ _RECENT_BYTES = 4 << 20
 class Partition:
     """A replica on this broker, and the leader's bookkeeping while it leads."""
 
-    __slots__ = ("_followers", "_unannounced", "broker_id", "is_leader", "leader_epoch", "log", "state", "tp", "waiters")
+    __slots__ = ("_followers", "_unannounced", "broker_id", "is_leader", "leader_epoch", "log", "state", "tp", "watchers")
 
     def __init__(self, broker_id: int, tp: TopicPartition, log: Log, state: PartitionState) -> None:
         self.broker_id = broker_id
         self.tp = tp
         self.log = log
-        self.waiters: set[Waiter] = set()
+        self.watchers: set[Watcher] = set()
         self._unannounced = 0
         self.become(state)
 
@@ -44,7 +44,7 @@ class Partition:
             self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
             self._advance()
         else:
-            self._wake_all()
+            self._tell_changed()
 
     def append(self, records: memoryview, acks: int, api_version: int) -> AppendInfo:
         """Write what a producer sent. Returns when it is in the leader's log; whether it is committed, `committed` tells."""
@@ -69,8 +69,8 @@ class Partition:
     def wake(self) -> None:
         """Tell those who wait about what was committed since the last time."""
         size, self._unannounced = self._unannounced, 0
-        for waiter in tuple(self.waiters):
-            waiter.arrived(size)
+        for watcher in tuple(self.watchers):
+            watcher.arrived(size)
 
     def read(self, offset: int, max_bytes: int, isolation: int, expected_epoch: int, min_one: bool) -> FileSlice | None:
         """Committed bytes from `offset` on, as a region of a file; None where there are none yet.
@@ -108,17 +108,18 @@ class Partition:
                 f"The specified offset {offset} is higher than the high watermark {self.log.high_watermark} of {self.tp}",
             )
         self.log.delete_records_before(wanted)
+        self._tell_changed()
         return self.log.log_start_offset
 
     def stop(self) -> None:
         """The replica is given up: nothing more is accepted, and whoever waits is answered."""
         self.is_leader = False
-        self._wake_all()
+        self._tell_changed()
 
     def _advance(self) -> None:
         log = self.log
         log.high_watermark = isr.high_watermark(log.log_end_offset, self._followers, self.state.isr, log.high_watermark)
 
-    def _wake_all(self) -> None:
-        for waiter in tuple(self.waiters):
-            waiter.complete()
+    def _tell_changed(self) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.changed()

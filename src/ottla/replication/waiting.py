@@ -20,10 +20,22 @@ class TimerHandle(Protocol):
 Timer = Callable[[float, Callable[[], None]], TimerHandle]
 
 
-class Watched(Protocol):
-    """Something whose changes a waiter can wait for: a partition."""
+class Watcher(Protocol):
+    """Somebody who wants to know what happens to a partition."""
 
-    waiters: set[Waiter]
+    def arrived(self, size: int) -> None:
+        """`size` more bytes are committed."""
+        ...
+
+    def changed(self) -> None:
+        """Its role changed, or it is gone: what was true of it may not be any more."""
+        ...
+
+
+class Watched(Protocol):
+    """Something that can be watched: a partition."""
+
+    watchers: set[Watcher]
 
 
 class Waiter:
@@ -44,13 +56,17 @@ class Waiter:
         self._watched = tuple(watched)
         self._done = False
         for partition in self._watched:
-            partition.waiters.add(self)
+            partition.watchers.add(self)
         self._timer = timer(delay, self.complete)
 
     def arrived(self, size: int) -> None:
         """`size` more bytes are committed in one of the watched partitions."""
         if self._enough(size):
             self.complete()
+
+    def changed(self) -> None:
+        """A watched partition is not what it was."""
+        self.complete()
 
     def complete(self) -> None:
         """Answer now, whatever there is."""
@@ -63,4 +79,4 @@ class Waiter:
         self._done = True
         self._timer.cancel()
         for partition in self._watched:
-            partition.waiters.discard(self)
+            partition.watchers.discard(self)

@@ -241,8 +241,9 @@ class Log(SegmentedLog):
     def read(self, offset: int, max_bytes: int, limit: int, min_one: bool, nowait: bool = False) -> FileSlice | None:
         """Batches from the one that holds `offset` on, below `limit`, of one segment; None if there is nothing to read.
 
-        At most `max_bytes`, cut within a batch if need be, but with `min_one` the first batch comes whole. With `nowait` it
-        raises NotCached where finding the place would wait for a disk; else that may block.
+        At most `max_bytes`, cut within a later batch if need be; where the first alone is larger, it comes whole with `min_one`
+        and nothing comes without. With `nowait` it raises NotCached where finding the place would wait for a disk; else that may
+        block.
         """
         end_offset = self.log_end_offset
         if offset > end_offset or offset < self.log_start_offset:
@@ -271,7 +272,10 @@ class Log(SegmentedLog):
             bounded = limit < (bases[at + 1] if at + 1 < len(bases) else end_offset)
             length = (segment.end_position(limit, nowait) if bounded else segment.size) - position
             if length > max_bytes:
-                length = max(max_bytes, first_size) if min_one else max_bytes
+                if first_size > max_bytes:
+                    length = first_size if min_one else 0  # a piece of one batch is of no use to anybody
+                else:
+                    length = max_bytes
             if length <= 0:
                 return None
             return FileSlice(segment.file, position, length)

@@ -1,5 +1,6 @@
 """The handlers, version by version: where an answer, and above all an error, has its place on the wire."""
 
+import asyncio
 import inspect
 from types import SimpleNamespace
 
@@ -270,6 +271,19 @@ async def test_the_list_is_filtered(wire, states, types, shown):
     await wire(commit_request(("t", 0)), 8)
     listed = await wire(ListGroupsRequest(states_filter=states, types_filter=types), 5)
     assert [(g.group_id, g.group_state, g.group_type) for g in listed.groups] == ([("g", "Empty", "classic")] if shown else [])
+
+
+async def test_the_list_is_complete_after_a_restart_or_says_that_it_is_not(wire):
+    await wire.world.groups.partition_of("g")
+    await wire(commit_request(("t", 0)), 8)
+    wire.world.start()
+    assert [group.group_id for group in (await wire(ListGroupsRequest(), 0)).groups] == ["g"]
+    hold = asyncio.Event()
+    wire.world._offload = lambda work: hold.wait()
+    wire.world.start()
+    listing = asyncio.ensure_future(wire(ListGroupsRequest(), 0))
+    await wire.world.advance(200)
+    assert (await listing).error_code == Error.COORDINATOR_LOAD_IN_PROGRESS
 
 
 async def test_groups_are_described_and_deleted_one_by_one(wire):
