@@ -1,7 +1,7 @@
 """The two brokers as processes of their own: Ottla, and Apache Kafka 3.9.1 with its ZooKeeper.
 
-Guards: both get the same settings, a fresh directory on the same disk, and a port of their own on 127.0.0.1; whatever was started
-is gone when its `with` ends, however it ends. Their data is thrown away, so they are killed, not stopped.
+Guards: both get the same settings, a fresh directory on the same disk, and a port of their own on 127.0.0.1; whatever was
+started is gone when its `with` ends, however it ends. Their data is thrown away, so they are killed, not stopped.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class Ottla:
         port = free_port()
         settings = _write_settings(place, port, {})
         command = [sys.executable, "-m", "ottla", "server", str(settings), "--log-level", "WARNING"]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+        }
         began = time.perf_counter()
         with _running(command, place / "log", environment) as process:
             yield _when_it_answers(process, began, port, place)
@@ -145,7 +147,9 @@ def find_jars() -> Path:
     for place in places:
         if (place / _KAFKA_JAR).exists():
             return place
-    raise BrokerError(f"no {_KAFKA_JAR} in {' or '.join(map(str, places))}: run `scripts/prepare java`, or set OTTLA_KAFKA_JARS")
+    raise BrokerError(
+        f"no {_KAFKA_JAR} in {' or '.join(map(str, places))}: run `scripts/prepare java`, or set OTTLA_KAFKA_JARS"
+    )
 
 
 def free_port() -> int:
@@ -175,7 +179,9 @@ def _properties(settings: dict[str, str]) -> str:
 
 
 @contextmanager
-def _running(command: list[str], log: Path, environment: os._Environ[str] | dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def _running(
+    command: list[str], log: Path, environment: os._Environ[str] | dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
     with open(log, "wb") as output:
         try:
             # In a session of its own: a Ctrl-C is for us, and we end it in our own order.

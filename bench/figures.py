@@ -29,10 +29,15 @@ class Samples:
 
     def __init__(self) -> None:
         self._taken: dict[tuple[str, Subject], list[float]] = defaultdict(list)
+        self.notes: list[str] = []
 
     def add(self, key: str, subject: Subject, value: float) -> None:
         """One more sample of a figure."""
         self._taken[key, subject].append(value)
+
+    def note(self, words: str) -> None:
+        """Something that a reader of the figures must know."""
+        self.notes.append(words)
 
     def of(self, key: str, subject: Subject) -> Sequence[float]:
         """All samples of a figure, in the order in which they were taken."""

@@ -1,4 +1,4 @@
-"""The loads, made with librdkafka, each in a process of its own: `python -m bench.load NAME JSON`, which prints one line of JSON.
+"""The loads, made with librdkafka, each in a process of its own: `python -m bench.load NAME JSON` prints one line of JSON.
 
 Guards: what is measured is the broker's CPU time between the first and the last request of the load, and nothing of the set-up
 (topics, connections, metadata). A load that could not do all it was asked to ends with an error: half a load has no figure.
@@ -20,14 +20,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from bench.machine import cpu_seconds
 
 Figures = dict[str, float]
 
-_RUN_OF_RECORDS = 256  # so many records go to one partition before the next is chosen: batches stay the same with more partitions
+_BATCH_BYTES = 131_072
+_RECORD_OVERHEAD = 12
 _TRIPS_BEFORE = 200
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, 0)
 
@@ -41,7 +43,7 @@ class LoadError(Exception):
 
 def create_topic(bootstrap: str, topic: str, partitions: int, settings: dict[str, str] | None = None) -> Figures:
     """Create a topic, and wait until each of its partitions has a leader; how long that took."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = _admin(bootstrap)
     began = time.perf_counter()
     wanted = NewTopic(topic, partitions, 1, config=settings or {})
     admin.create_topics([wanted], operation_timeout=60, request_timeout=90)[topic].result()
@@ -56,8 +58,13 @@ def create_topic(bootstrap: str, topic: str, partitions: int, settings: dict[str
 
 def delete_topic(bootstrap: str, topic: str) -> Figures:
     """Delete a topic."""
-    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic], operation_timeout=60)[topic].result()
+    admin = _admin(bootstrap)  # named, so that it lives until the answer is here
+    admin.delete_topics([topic], operation_timeout=60)[topic].result()
     return {}
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
 
 
 # ---- throughput ----------------------------------------------------------------------------------------------------------
@@ -71,7 +78,7 @@ def produce(bootstrap: str, pid: int, topic: str, partitions: int, records: int,
             "bootstrap.servers": bootstrap,
             "acks": "all",
             "linger.ms": 10,
-            "batch.size": 131072,
+            "batch.size": _BATCH_BYTES,
             "queue.buffering.max.messages": 2_000_000,
             "queue.buffering.max.kbytes": 1_048_576,
         }
@@ -81,9 +88,12 @@ def produce(bootstrap: str, pid: int, topic: str, partitions: int, records: int,
     for partition in range(min(partitions, 4)):  # connections and metadata are there before the clock runs
         producer.produce(topic, payload, partition=partition)
     _flush(producer, failed)
+    run = _BATCH_BYTES // (
+        size + _RECORD_OVERHEAD
+    )  # a batch for one partition, then for the next: as large with 1,000 as with 1
     cpu, began = cpu_seconds(pid), time.perf_counter()
     for number in range(records):
-        partition = number // _RUN_OF_RECORDS % partitions
+        partition = number // run % partitions
         callback = delivered if number % 1000 == 0 else None
         while True:
             try:
@@ -187,8 +197,8 @@ def round_trips(
 ) -> Figures:
     """One record there and back, again and again, by a consumer that is assigned to all partitions.
 
-    With `beside` (what `read_from_start` takes) a reader runs in another process; then only the trips made while it reads count,
-    and they go on until it has read all.
+    With `beside` (what `read_from_start` takes) a reader runs in another process; then only the trips made while it reads
+    count, and they go on until it has read all.
     """
     with _consumer(bootstrap, {"fetch.wait.max.ms": 500, "fetch.min.bytes": 1}) as consumer:
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
@@ -200,6 +210,7 @@ def round_trips(
             trip()
         if beside is None:
             times = [trip() for _ in range(trips)]
+            producer.flush(10)
             return _latencies(times)
         reader = _Beside(beside)
         times, stop = [], time.monotonic() + at_most_s
@@ -207,6 +218,7 @@ def round_trips(
             took = trip()
             if reader.began.is_set():
                 times.append(took)
+        producer.flush(10)
         return _latencies(times) | reader.figures()
 
 
@@ -271,8 +283,10 @@ def _latencies(times: list[float]) -> Figures:
     if len(times) < 100:
         raise LoadError(f"only {len(times)} trips were made: too few for a p99")
     times = sorted(times)
-    at = lambda share: times[min(int(len(times) * share), len(times) - 1)] * 1000  # noqa: E731
-    return {"trips": len(times), "p50_ms": at(0.5), "p99_ms": at(0.99), "p999_ms": at(0.999), "max_ms": times[-1] * 1000}
+    at = {
+        name: times[int(len(times) * share)] * 1000 for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("p999_ms", 0.999))
+    }
+    return at | {"trips": len(times), "max_ms": times[-1] * 1000}
 
 
 # ---- many connections ----------------------------------------------------------------------------------------------------
@@ -285,13 +299,13 @@ def crowd(bootstrap: str, connections: int) -> Figures:
     host, _, port = bootstrap.partition(":")
     began = time.perf_counter()
     held = []
-    for _ in range(connections):
+    for _ in range(
+        connections
+    ):  # one after the other: a burst would meet the listen backlog of 50 and wait for retransmissions
         sock = socket.create_connection((host, int(port)), 30)
         sock.sendall(_API_VERSIONS_V0)
+        _exactly(sock, struct.unpack(">i", _exactly(sock, 4))[0])
         held.append(sock)
-    for sock in held:
-        size = struct.unpack(">i", _exactly(sock, 4))[0]
-        _exactly(sock, size)
     print(json.dumps({"seconds": time.perf_counter() - began}), flush=True)
     sys.stdin.read()
     lost = sum(_lost(sock) for sock in held)
@@ -332,7 +346,7 @@ def main() -> None:
     name, arguments = sys.argv[1:]
     try:
         print(json.dumps(LOADS[name](**json.loads(arguments))), flush=True)
-    except LoadError as problem:
+    except (LoadError, KafkaException) as problem:
         sys.exit(f"{name}: {problem}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,7 +1,7 @@
 """What is measured, and in which order: one broker at a time, alone on the machine, through the same scenarios.
 
-Guards: Apache Kafka is measured cold, then warmed up until its figures settle, and only then compared; Ottla gets one short round to
-warm up. Every load runs in a process of its own, and none outlives the scenario that started it.
+Guards: Apache Kafka is measured cold, then warmed up until its figures settle, and only then compared; Ottla gets one short
+round to warm up. Every load runs in a process of its own, and none outlives the scenario that started it.
 """
 
 from __future__ import annotations
@@ -81,11 +81,19 @@ class Bench:
     # ---- tools -----------------------------------------------------------------------------------------------------------
 
     def load(self, name: str, **arguments: Any) -> dict[str, float]:
-        """Run one load against the broker; its figures."""
+        """Run one load against the broker; its figures. One that fails is tried once more, and that is said in the report."""
+        try:
+            return self._load(name, arguments)
+        except ScenarioError as problem:
+            self.samples.note(f"{problem}; tried again")
+            self.say(f"  {problem}; trying again")
+            return self._load(name, arguments)
+
+    def _load(self, name: str, arguments: dict[str, Any]) -> dict[str, float]:
         with _started(name, {"bootstrap": self.broker.bootstrap} | arguments) as process:
-            output, _ = process.communicate()
+            output, problems = process.communicate()
         if process.returncode != 0:
-            raise ScenarioError(f"{name} against {self.subject.value} ended with {process.returncode}")
+            raise ScenarioError(f"{name} against {self.subject.value} failed: {' '.join(problems.splitlines()[-1:])}")
         figures: dict[str, float] = json.loads(output.splitlines()[-1])
         return figures
 
@@ -97,7 +105,9 @@ class Bench:
         self.load("create_topic", topic=name, partitions=partitions, settings=settings)
         yield name
         self.load("delete_topic", topic=name)
-        time.sleep(0.5)  # the delete is not part of what comes next
+        end = time.monotonic() + 20
+        while any(self.broker.data.glob(f"{name}[-.]*")) and time.monotonic() < end:  # a delete is no part of what comes next
+            time.sleep(0.1)
 
     def add(self, key: str, value: float, subject: Subject | None = None) -> None:
         """Keep a sample, and tell about it."""
@@ -215,7 +225,9 @@ class Bench:
                 self.add("cold.without.p99", without["p99_ms"])
                 resident = drop_page_cache(files)
                 if resident > 0.01:
-                    raise ScenarioError(f"the page cache of {self.broker.data} cannot be dropped ({resident:.0%} stays): no cold data here")
+                    raise ScenarioError(
+                        f"the page cache of {self.broker.data} cannot be dropped ({resident:.0%} stays): no cold data here"
+                    )
                 disk = disk_read_mb(self.broker.pid)
                 cold = self.load("round_trips", topic=hot, partitions=1, trips=0, beside=beside)
                 self.add("cold.disk", (disk_read_mb(self.broker.pid) - disk) / self.sizes.cold_mb * 100)
@@ -232,7 +244,13 @@ def _started(name: str, arguments: dict[str, Any]) -> Iterator[subprocess.Popen[
     command = [sys.executable, "-m", "bench.load", name, json.dumps(arguments)]
     # In a group of its own, so that it and what it started can be ended together, and a Ctrl-C meets us alone.
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
     )
     try:
         yield process

@@ -36,14 +36,16 @@ from ottla.journal import TopicJournal
 from ottla.metadata import embedded, znodes
 from ottla.metadata.cache import MetadataCache
 from ottla.metadata.configs import ALL_BROKERS, Configs
-from ottla.metadata.embedded import EmbeddedStore
+from ottla.metadata.embedded import EmbeddedStore, UnusableStore
 from ottla.metadata.producer_ids import ProducerIds
 from ottla.metadata.store import Create, Store
 from ottla.metadata.znodes import BrokerNode
+from ottla.model import TopicPartition
 from ottla.network.server import BindError, Server
 from ottla.records.kernel import NATIVE
 from ottla.replication.replicas import Replicas
 from ottla.storage import checkpoints, deletion
+from ottla.storage.checkpoints import MalformedCheckpoint
 from ottla.storage.log_config import LogConfig
 from ottla.storage.manager import LogManager, StorageStartError
 
@@ -85,7 +87,7 @@ class Broker:
         try:
             self._server.bind()
             await self._start()
-        except (BindError, StorageStartError) as problem:
+        except (BindError, StorageStartError, UnusableStore, MalformedCheckpoint) as problem:
             await self._give_up()
             raise StartError(str(problem)) from None
         except BaseException:
@@ -111,6 +113,9 @@ class Broker:
 
         configs.brokers_changed = brokers_changed
         await self.run_blocking(logs.load, config_of)
+        for tp, mark in (await self.run_blocking(logs.read_high_watermarks)).items():
+            if tp in logs.logs:
+                logs.logs[tp].high_watermark = min(mark, logs.logs[tp].log_end_offset)
         await self._adopt_logs(store, logs)
         await self._register(store)
         controller = Controller(
@@ -121,6 +126,8 @@ class Broker:
         groups = GroupCoordinator(
             GroupSettings.of(self.config), self._clock, journal, loop.call_later, offload=self.run_blocking
         )
+        replicas.role_changed = partial(_tell_coordinator, groups)
+        replicas.deleted = lambda partitions: self._spawn(groups.partitions_deleted(partitions))
         self.services = Services(
             broker_id=self.broker_id,
             cluster_id=self.cluster_id,
@@ -138,6 +145,7 @@ class Broker:
                 self._clock.monotonic,
                 lambda: self._random.randrange(1, 2**31),
             ),
+            fetch_max_bytes=self.config.integer("fetch.max.bytes"),
             timer=loop.call_later,
             run_blocking=self.run_blocking,
             spawn=self._spawn,
@@ -321,6 +329,15 @@ class Broker:
             "Ottla %s, broker %d of cluster %s, answers at %s; data in %s",
             __version__, self.broker_id, self.cluster_id, addresses, ", ".join(self.config.log_dirs),
         )  # fmt: skip
+
+
+def _tell_coordinator(groups: GroupCoordinator, tp: TopicPartition, leads: bool) -> None:
+    """Groups live where the partition of `__consumer_offsets` that holds them is led."""
+    if tp.topic == _OFFSETS_TOPIC:
+        if leads:
+            groups.elect(tp.partition)
+        else:
+            groups.resign(tp.partition)
 
 
 def _channel(replicas: Replicas) -> Channel:

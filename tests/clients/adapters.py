@@ -48,6 +48,9 @@ class In:
 class Reader(Protocol):
     """A consumer, in a group or on its own."""
 
+    patience: float
+    """How long one poll should be while the group changes."""
+
     def poll(self, seconds: float) -> list[In]:
         """What has come within that time."""
 
@@ -94,7 +97,47 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 20) ->
         time.sleep(0.01)
 
 
+class Following:
+    """A consumer that is polled in a thread of its own, as members of a group are: each in its own process, none waits for another.
+
+    A consumer is touched by its own thread only; what others see of it is as of the end of its last poll.
+    """
+
+    def __init__(self, open_reader: Callable[[], Reader]) -> None:
+        self.records: list[In] = []
+        self._reader = open_reader()
+        self._assigned: set[tuple[str, int]] = set()
+        self._stop = False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        try:
+            while not self._stop:
+                self.records += self._reader.poll(self._reader.patience)
+                self._assigned = self._reader.assignment()
+        except BaseException as problem:
+            self._failure = problem
+
+    def assignment(self) -> set[tuple[str, int]]:
+        """What the consumer has; fails where it has failed."""
+        if self._failure is not None:
+            raise self._failure
+        return self._assigned
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop = True
+        self._thread.join(10)
+        self._reader.close()
+
+
 class _Closes:
+    patience = 0.1
+
     def close(self) -> None:
         raise NotImplementedError
 
@@ -216,6 +259,8 @@ class KafkaPython:
 
 
 class _KafkaPythonReader(_Closes):
+    patience = 2.0  # kafka-python 3.0 loses an assignment that arrives between two polls, so there should be few of them
+
     def __init__(self, consumer: kafka.KafkaConsumer) -> None:
         self._consumer = consumer
 

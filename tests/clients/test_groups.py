@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import confluent_kafka
 import confluent_kafka.admin
-from clients.adapters import BY_NAME, CLIENTS, Client, In, Out, Reader, read, wait_for
+from clients.adapters import BY_NAME, CLIENTS, Client, Following, Out, Reader, read, wait_for
 from clients.conftest import Topics
 from support.server import ServerProcess
 
@@ -14,19 +14,6 @@ QUICK = {"heartbeat.interval.ms": 200}
 
 def _numbered(count: int, partitions: int = 1) -> list[Out]:
     return [Out(b"%d" % number, partition=number % partitions) for number in range(count)]
-
-
-def _poll_until(readers: list[Reader], condition: object, seconds: float = 30) -> list[In]:
-    """Poll all members in turn, as rebalancing needs, until the condition holds."""
-    records: list[In] = []
-
-    def step() -> bool:
-        for reader in readers:
-            records.extend(reader.poll(0.05))
-        return bool(condition())  # type: ignore[operator]
-
-    wait_for(step, "the group is settled", seconds)
-    return records
 
 
 def test_a_new_member_goes_on_where_the_group_left_off(server: ServerProcess, topics: Topics, topic: str, client: Client) -> None:
@@ -66,35 +53,33 @@ def test_partitions_are_shared_when_a_member_joins_and_taken_back_when_it_leaves
 ) -> None:
     topics.create(topic, 4)
     everything = {(topic, number) for number in range(4)}
-    group = f"g-{topic}"
-    with client.member(server.bootstrap_servers, [topic], group, QUICK) as first:
-        _poll_until([first], lambda: first.assignment() == everything)
-        with client.member(server.bootstrap_servers, [topic], group, QUICK) as second:
-            _poll_until([first, second], lambda: len(first.assignment()) == 2 and len(second.assignment()) == 2)
+
+    def member() -> Reader:
+        return client.member(server.bootstrap_servers, [topic], f"g-{topic}", QUICK)
+
+    with Following(member) as first:
+        wait_for(lambda: first.assignment() == everything, "the only member has all partitions")
+        with Following(member) as second:
+            wait_for(lambda: len(first.assignment()) == len(second.assignment()) == 2, "two members have two partitions each")
             assert first.assignment() | second.assignment() == everything
             client.produce(server.bootstrap_servers, topic, _numbered(40, 4))
-            counts: dict[bytes | None, int] = {}
-
-            def all_seen() -> bool:
-                for reader in (first, second):
-                    for record in reader.poll(0.05):
-                        counts[record.value] = counts.get(record.value, 0) + 1
-                return len(counts) == 40
-
-            wait_for(all_seen, "all 40 records read by the two")
-            assert set(counts.values()) == {1}
-            second.commit()
-        _poll_until([first], lambda: first.assignment() == everything)
+            wait_for(lambda: len(first.records) + len(second.records) >= 40, "the two have read all")
+            values = [record.value for record in first.records + second.records]
+            assert sorted(values, key=lambda value: int(value or 0)) == [b"%d" % number for number in range(40)]
+            assert len(first.records) == len(second.records) == 20
+        wait_for(lambda: first.assignment() == everything, "the one that stays has all again")
+        client.produce(server.bootstrap_servers, topic, [Out(b"last", partition=number) for number in range(4)])
+        wait_for(lambda: len(first.records) == 24, "the one that stays reads all")
 
 
 def test_two_kinds_of_clients_share_a_group(server: ServerProcess, topics: Topics, topic: str) -> None:
     """librdkafka and kafka-python both know the range assignor; the broker only picks one that all know."""
     topics.create(topic, 4)
     with (
-        BY_NAME["confluent"].member(server.bootstrap_servers, [topic], f"g-{topic}", QUICK) as first,
-        BY_NAME["kafka-python"].member(server.bootstrap_servers, [topic], f"g-{topic}", QUICK) as second,
+        Following(lambda: BY_NAME["confluent"].member(server.bootstrap_servers, [topic], f"g-{topic}", QUICK)) as first,
+        Following(lambda: BY_NAME["kafka-python"].member(server.bootstrap_servers, [topic], f"g-{topic}", QUICK)) as second,
     ):
-        _poll_until([first, second], lambda: len(first.assignment()) == 2 and len(second.assignment()) == 2)
+        wait_for(lambda: len(first.assignment()) == len(second.assignment()) == 2, "each has two partitions")
         assert first.assignment() | second.assignment() == {(topic, number) for number in range(4)}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from ottla.api.registry import LATER, Context, handles, shapes_errors_of
 from ottla.model import Error, KafkaError
 from ottla.records import legacy
 from ottla.records.codecs import Codec
-from ottla.replication.partition import READ_COMMITTED, Partition
+from ottla.replication.partition import READ_COMMITTED
 from ottla.replication.waiting import Waiter
 from ottla.storage.slices import FileSlice, NotCached
 from ottla.wire.apis.fetch import AbortedTransaction, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -60,11 +61,15 @@ def fetch_error(request: FetchRequest, error: Error, message: str) -> FetchRespo
 
 
 class _Reading:
-    """One fetch request, from its arrival to its answer."""
+    """One fetch request, from its arrival to its answer.
+
+    `_session` is the client's, or one that lasts as long as the request waits. `_told` holds what was found so far: woken by an
+    append, a request looks again at the partitions that have changed and at no others.
+    """
 
     __slots__ = (
-        "_bytes", "_cold", "_ctx", "_failed", "_full", "_isolation", "_max_bytes", "_max_wait", "_min_bytes", "_partitions",
-        "_session", "_version", "_wanted",
+        "_bytes", "_cold", "_ctx", "_failed", "_full", "_isolation", "_max_bytes", "_max_wait", "_min_bytes", "_session",
+        "_told", "_version", "_wanted",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, request: FetchRequest) -> None:
@@ -73,14 +78,14 @@ class _Reading:
         self._isolation = request.isolation_level
         self._max_wait = request.max_wait_ms / 1000
         self._min_bytes = request.min_bytes
-        self._max_bytes = min(request.max_bytes, ctx.services.config.integer("fetch.max.bytes"))
+        self._max_bytes = min(request.max_bytes, ctx.services.fetch_max_bytes)
         self._session: Session | None = None
         self._full = True
         self._wanted: list[Wanted] = []
         self._open_session(request)
         self._bytes = 0
         self._failed = False
-        self._partitions: set[Partition] = set()
+        self._told: dict[Wanted, PartitionData] = {}
         self._cold: list[FileSlice] = []
 
     def _open_session(self, request: FetchRequest) -> None:
@@ -121,16 +126,16 @@ class _Reading:
 
     def start(self) -> None:
         """Read, and answer or wait."""
+        session = self._session
         try:
-            response = self._read()
+            self._read(self._wanted if session is None else tuple(session.pending))
         except NotCached as cold:
             self._later(cold.warm, self.start)
             return
         missing = self._min_bytes - self._bytes
-        session = self._session
-        nothing_to_wait_for = not session.wanted if session is not None else not self._partitions
-        if missing <= 0 or self._failed or self._max_wait <= 0 or nothing_to_wait_for:
-            self._answer(response)
+        wanted: Collection[Wanted] = self._wanted if session is None else session.wanted.values()
+        if missing <= 0 or self._failed or self._max_wait <= 0 or not wanted:
+            self._answer()
             return
 
         def enough(size: int) -> bool:
@@ -138,35 +143,35 @@ class _Reading:
             missing -= size
             return missing <= 0
 
-        watched = self._partitions if session is None else ()
-        waiter = Waiter(enough, self._read_and_answer, watched, self._ctx.services.timer, self._max_wait)
-        self._ctx.connection.waiter = waiter
-        if session is not None:
-            session.waiter = waiter
+        if session is None:
+            session = self._session = Session.of_one_request(self._wanted)
+        session.waiter = Waiter(enough, self._read_again, (), self._ctx.services.timer, self._max_wait, session.waited)
+        self._ctx.connection.waiter = session.waiter
 
-    def _read_and_answer(self) -> None:
-        if self._session is not None:
-            self._session.waiter = None
+    def _read_again(self) -> None:
+        """Enough has come, or the time is up."""
+        assert self._session is not None
         try:
-            response = self._read()
+            self._read(tuple(self._session.pending))
         except NotCached as cold:
-            self._later(cold.warm, self._read_and_answer)
+            self._later(cold.warm, self._read_again)
             return
-        self._answer(response)
+        self._answer()
 
-    def _read(self) -> FetchResponse:
-        """Everything that is there now, within the bounds."""
-        self._bytes = 0
+    def _read(self, candidates: Iterable[Wanted]) -> None:
+        """What these have now, within the bounds."""
         self._failed = False
-        self._cold.clear()
-        left = self._max_bytes
+        left = self._max_bytes - self._bytes
         at_least_one = self._version >= 3
-        topics: dict[object, FetchableTopicResponse] = {}
         session = self._session
-        for one in self._wanted if session is None else tuple(session.pending):
+        for one in candidates:
             if left <= 0 and not self._full:
                 break  # the rest stays pending
-            data = self._read_one(one, left, at_least_one and not self._bytes)
+            before = self._told.get(one)
+            if before is not None and before.records:  # looked at for the second time: what it had counts anew
+                self._bytes -= len(before.records)
+                left += len(before.records)
+            data = self._told[one] = self._read_one(one, left, at_least_one and not self._bytes)
             size = len(data.records or EMPTY)
             if size:
                 left -= size
@@ -175,19 +180,26 @@ class _Reading:
                     session.served(one)
             elif data.error_code:
                 self._failed = True
-            else:
-                if session is not None and left > 0:
-                    session.pending.pop(one, None)
-                if not self._full and not self._changed(one, data):
-                    continue
-            one.high_watermark, one.last_stable_offset = data.high_watermark, data.last_stable_offset
-            one.log_start_offset = data.log_start_offset
-            key = one.topic_id if self._version >= 13 else one.topic
+            elif session is not None and one.offset >= self._end(data):
+                session.pending.pop(one, None)
+
+    def _response(self) -> FetchResponse:
+        topics: dict[object, FetchableTopicResponse] = {}
+        by_id = self._version >= 13
+        for one, data in self._told.items():
+            if not self._full and not data.records and not data.error_code and not self._changed(one, data):
+                continue
+            one.high_watermark, one.log_start_offset = data.high_watermark, data.log_start_offset
+            key = one.topic_id if by_id else one.topic
             topic = topics.get(key)
             if topic is None:
                 topic = topics[key] = FetchableTopicResponse(topic=one.topic or "", topic_id=one.topic_id, partitions=[])
             topic.partitions.append(data)  # type: ignore[attr-defined]
-        return FetchResponse(session_id=session.id if session else NO_SESSION, responses=list(topics.values()))
+        session_id = self._session.id if self._session is not None else NO_SESSION
+        return FetchResponse(session_id=session_id, responses=list(topics.values()))
+
+    def _end(self, data: PartitionData) -> int:
+        return data.last_stable_offset if self._isolation == READ_COMMITTED else data.high_watermark
 
     @staticmethod
     def _changed(one: Wanted, data: PartitionData) -> bool:
@@ -201,21 +213,18 @@ class _Reading:
                     raise KafkaError(Error.UNKNOWN_TOPIC_ID)
             replicas = self._ctx.services.replicas
             partition = replicas.partitions.get((one.topic, one.partition)) or replicas.get(one.topic, one.partition)
-            if self._session is None:
-                self._partitions.add(partition)
-            else:
-                one.watch(partition)
+            one.watch(partition)
             log = partition.log
-            max_bytes = min(one.max_bytes, left) if left > 0 else 0
             region = None
-            if max_bytes > 0 or min_one:
+            if one.offset == log.high_watermark or (left <= 0 and not min_one):
+                partition.check_leader(one.leader_epoch)
+            else:
                 if self._version < 10 and log.config.target_codec is Codec.ZSTD:
                     raise KafkaError(Error.UNSUPPORTED_COMPRESSION_TYPE)
+                max_bytes = min(one.max_bytes, max(left, 0))
                 region = partition.read(one.offset, max_bytes, self._isolation, one.leader_epoch, min_one)
-            else:
-                partition.check_leader(one.leader_epoch)
-            if region is not None and not partition.is_recent(region) and not region.cached():
-                self._cold.append(region)
+                if region is not None and not partition.is_recent(region) and not region.cached():
+                    self._cold.append(region)
         except KafkaError as problem:
             return PartitionData(
                 partition_index=one.partition,
@@ -224,10 +233,11 @@ class _Reading:
                 aborted_transactions=None,
                 records=EMPTY,
             )
-        if region is None and self._version < 3 and one.offset < log.high_watermark:
-            records: FileSlice | bytes = TOO_LARGE
-        else:
-            records = region if region is not None else EMPTY
+        records: FileSlice | bytes = EMPTY
+        if region is not None:
+            records = region
+        elif self._version < 3 and one.offset < log.high_watermark:
+            records = TOO_LARGE
         aborted = None
         if self._isolation == READ_COMMITTED:
             found = log.aborted_transactions(one.offset, log.last_stable_offset) if region is not None else ()
@@ -241,7 +251,8 @@ class _Reading:
             records=records,
         )
 
-    def _answer(self, response: FetchResponse) -> None:
+    def _answer(self) -> None:
+        response = self._response()
         if self._version < 4 and self._bytes:
             self._later(lambda: _convert_down(response, 0 if self._version < 2 else 1), lambda: self._ctx.answer(response))
         elif self._cold:

@@ -51,11 +51,12 @@ class Wanted:
         return (self.topic_id if any(self.topic_id) else self.topic, self.partition)
 
     def watch(self, partition: Watched) -> None:
-        """Be told from now on what happens to the partition, if a session is there to remember it."""
-        if self.session is not None and self.watched is not partition:
+        """Be told from now on what happens to the partition, as soon as a session is there to remember it."""
+        if self.watched is not partition:
             self.unwatch()
             self.watched = partition
-            partition.watchers.add(self)
+            if self.session is not None:
+                partition.watchers.add(self)
 
     def unwatch(self) -> None:
         """Be told no more."""
@@ -108,6 +109,22 @@ class Session:
             if gone is not None:
                 gone.unwatch()
                 self.pending.pop(gone, None)
+
+    @classmethod
+    def of_one_request(cls, wanted: Iterable[Wanted]) -> Session:
+        """For a request without a session that has to wait: it is told what happens to its partitions like any other."""
+        session = cls(NO_SESSION, False, 0.0, wanted={("", at): one for at, one in enumerate(wanted)})
+        for one in session.wanted.values():
+            one.session = session
+            if one.watched is not None:
+                one.watched.watchers.add(one)
+        return session
+
+    def waited(self) -> None:
+        """A request of this session waits no longer."""
+        self.waiter = None
+        if self.id == NO_SESSION:
+            self.end()
 
     def served(self, one: Wanted) -> None:
         """A partition that had data goes to the end of the queue, so that none is starved by a bound on bytes."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from ottla.api.registry import DISCONNECT, LATER, NO_ANSWER, Context, handles, shapes_errors_of
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Error, KafkaError
+from ottla.records.batch import is_transactional
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.waiting import Waiter
 from ottla.storage.log import Log
@@ -45,6 +46,10 @@ def produce(ctx: Context, request: ProduceRequest) -> Any:
                 partition = partitions.get((name, index)) or ctx.services.replicas.get(name, index)
                 if data.records is None:
                     raise KafkaError(Error.INVALID_RECORD, "A produce request needs records.")
+                if is_transactional(data.records):
+                    raise KafkaError(
+                        Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "A transactional batch came without a transactional id."
+                    )
                 info = partition.append(data.records, acks, version)
             except KafkaError as problem:
                 _refused(ctx, result, problem, name, acks)

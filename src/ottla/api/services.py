@@ -35,6 +35,7 @@ class Services:
     groups: GroupCoordinator
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
+    fetch_max_bytes: int
     timer: Timer
     run_blocking: Callable[..., Awaitable[Any]]
     """Do something that may wait for a disk, in a thread."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 
@@ -57,8 +58,7 @@ def command(properties: str | None, overrides: tuple[str, ...], log_level: str) 
 def _settings(properties: str | None, overrides: tuple[str, ...]) -> dict[str, str]:
     settings: dict[str, str] = {}
     if properties is not None:
-        with open(properties, encoding="utf-8") as file:
-            settings = parse_properties(file.read())
+        settings = parse_properties(_read_text(properties))
     for override in overrides:
         key, separator, value = override.partition("=")
         if not separator or not key:
@@ -67,7 +67,25 @@ def _settings(properties: str | None, overrides: tuple[str, ...]) -> dict[str, s
     return settings
 
 
+def _read_text(path: str) -> str:
+    """A file in UTF-8, or in the Latin-1 that Java's properties files were once defined in."""
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
+def _allow_many_files() -> None:
+    """Each connection and each partition needs a descriptor: take as many as the system gives without asking."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 async def _run(config: BrokerConfig) -> None:
+    _allow_many_files()
     broker = Broker(config)
     stop = asyncio.Event()
 

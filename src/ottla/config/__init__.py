@@ -128,7 +128,7 @@ class BrokerConfig:
         for part in (piece.strip() for piece in text.split(",") if piece.strip()):
             name, separator, address = part.partition("://")
             host, colon, port = address.rpartition(":")
-            if not separator or not colon or not port.isdigit() or int(port) > 65535:
+            if not separator or not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
                 raise ConfigError(
                     f"{key}={text} is not valid: allowed is a list of NAME://host:port, such as PLAINTEXT://0.0.0.0:9092"
                 )

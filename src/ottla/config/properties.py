@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+from ottla.config.types import ConfigError
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_CODE_UNIT = re.compile(r"[0-9a-fA-F]{4}\Z")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -17,7 +23,7 @@ def parse_properties(text: str) -> dict[str, str]:
 def _logical_lines(text: str) -> list[str]:
     lines: list[str] = []
     pending = ""
-    for raw in text.splitlines():
+    for raw in _LINE_END.split(text):
         line = raw.lstrip(" \t\f")
         if not pending and (not line or line[0] in "#!"):
             continue
@@ -52,7 +58,9 @@ def _unescape(text: str) -> str:
         if text[at] != "\\" or at + 1 == len(text):
             out.append(text[at])
             at += 1
-        elif text[at + 1] == "u" and len(text) >= at + 6:
+        elif text[at + 1] == "u":
+            if not _CODE_UNIT.match(text[at + 2 : at + 6]):
+                raise ConfigError(f"{text[at : at + 6]} in a properties file is not valid: allowed is \\u and four hexadecimal digits")
             out.append(chr(int(text[at + 2 : at + 6], 16)))
             at += 6
         else:

@@ -89,6 +89,8 @@ class Setting:
             return text.lower() == "true"
         if self.kind in (Kind.INT, Kind.SHORT, Kind.LONG, Kind.DOUBLE):
             try:
+                if not text.isascii() or "_" in text:  # Python would take ٣ and 1_000
+                    raise ValueError
                 number = float(text) if self.kind is Kind.DOUBLE else int(text)
             except ValueError:
                 raise self.refuse(text) from None

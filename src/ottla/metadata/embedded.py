@@ -37,24 +37,39 @@ CREATE TABLE IF NOT EXISTS node (
 RunBlocking = Callable[..., Awaitable[Any]]
 
 
+class UnusableStore(Exception):
+    """The file is damaged, or not ours: one line for whoever starts the broker."""
+
+
 class EmbeddedStore:
     """A `Store` over one SQLite file."""
 
     def __init__(self, path: str, run_blocking: RunBlocking) -> None:
         self._run_blocking = run_blocking
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute("PRAGMA synchronous=FULL")
-        self._database.execute("PRAGMA cache_size=-256")
-        self._database.execute(_SCHEMA)
-        self._database.execute("DELETE FROM node WHERE ephemeral")
-        rows = self._database.execute("SELECT path, data, version FROM node")
-        self._nodes: dict[str, Node] = {path: Node(data, version) for path, data, version in rows}
+        self._nodes: dict[str, Node] = {}
+        try:
+            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._open()
+        except sqlite3.Error as problem:
+            raise UnusableStore(
+                f"cannot use the metadata in {path}: {problem}; put a good copy there, or remove it to take the topics over "
+                "with their default settings"
+            ) from problem
         self._children: dict[str, set[str]] = {}
         for name in self._nodes:
             self._link(name)
         self._watchers: list[tuple[str, Watcher]] = []
         self._writing = asyncio.Lock()
+
+    def _open(self) -> None:
+        """Read everything; what an earlier session left ephemeral goes."""
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute("PRAGMA synchronous=FULL")
+        self._database.execute("PRAGMA cache_size=-256")
+        self._database.execute(_SCHEMA)
+        self._database.execute("DELETE FROM node WHERE ephemeral")
+        for path, data, version in self._database.execute("SELECT path, data, version FROM node"):
+            self._nodes[path] = Node(data, version)
 
     async def get(self, path: str) -> Node | None:
         return self._nodes.get(path)

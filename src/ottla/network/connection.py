@@ -134,7 +134,8 @@ class Connection:
             return
         self._processing = True
         while not self._in_hand:
-            if len(self._out) >= _MOST_PARTS:
+            out = self._out
+            if out and (len(out) >= _MOST_PARTS or len(out[-1]) > SMALL):  # many or large: gather no more
                 self._flush()
                 if self._writing:
                     break

@@ -204,6 +204,11 @@ def split(buf: Buffer, *, cut: bool = False) -> Iterator[tuple[int, BatchHeader]
         pos += header.size
 
 
+def is_transactional(buf: bytes | bytearray | memoryview) -> bool:
+    """Whether what a producer sent is a v2 batch that claims to belong to a transaction; looks at one byte."""
+    return len(buf) > ATTRIBUTES_AT + 1 and buf[MAGIC_AT] == MAGIC_V2 and buf[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT != 0
+
+
 def patch(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
     """Number the batch and stamp the leader's epoch, in place. Neither is under the checksum."""
     _INT64.pack_into(buf, pos, base_offset)

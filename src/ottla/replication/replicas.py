@@ -31,6 +31,10 @@ class Replicas:
         self._metadata = metadata
         self._config_of = config_of
         self._controller_epoch = 0
+        self.role_changed: Callable[[TopicPartition, bool], None] = lambda _tp, _leads: None
+        """Told after a partition began or ceased to be led here."""
+        self.deleted: Callable[[list[TopicPartition]], None] = lambda _partitions: None
+        """Told after partitions were deleted."""
 
     def get(self, topic: str, partition: int) -> Partition:
         """The partition, or the error that tells a client what to do about it."""
@@ -53,19 +57,26 @@ class Replicas:
                 if existing is None:
                     replica = self._logs.logs.get(tp) or self._logs.create(tp, config, topic.topic_id)
                     replica.config = config
-                    self.partitions[tp] = Partition(self._broker_id, tp, replica, state)
+                    self.partitions[tp] = existing = Partition(self._broker_id, tp, replica, state)
                 elif state.leader_epoch >= existing.leader_epoch and state != existing.state:
                     existing.become(state)
+                else:
+                    continue
+                self.role_changed(tp, existing.is_leader)
 
     async def stop_replicas(self, controller_epoch: int, partitions: Iterable[TopicPartition], delete: bool) -> None:
         """Give these partitions up, and remove their data if asked to."""
         self._fence(controller_epoch)
-        for tp in partitions:
+        given_up = list(partitions)
+        for tp in given_up:
             partition = self.partitions.pop(tp, None)
             if partition is not None:
                 partition.stop()
+                self.role_changed(tp, False)
             if delete and tp in self._logs.logs:
                 self._logs.delete(tp)
+        if delete:
+            self.deleted(given_up)
 
     async def update_metadata(self, controller_epoch: int, image: Image) -> None:
         """Answer clients from this image."""

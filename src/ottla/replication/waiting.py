@@ -41,7 +41,7 @@ class Watched(Protocol):
 class Waiter:
     """One request that waits. Each time more is committed it is asked whether that is enough; its deadline completes it."""
 
-    __slots__ = ("_complete", "_done", "_enough", "_timer", "_watched")
+    __slots__ = ("_complete", "_done", "_ended", "_enough", "_timer", "_watched")
 
     def __init__(
         self,
@@ -50,7 +50,10 @@ class Waiter:
         watched: Iterable[Watched],
         timer: Timer,
         delay: float,
+        ended: Callable[[], None] | None = None,
     ) -> None:
+        """`ended` is called when the waiting is over, however it ended, and before `complete`."""
+        self._ended = ended
         self._enough = enough
         self._complete = complete
         self._watched = tuple(watched)
@@ -80,3 +83,5 @@ class Waiter:
         self._timer.cancel()
         for partition in self._watched:
             partition.watchers.discard(self)
+        if self._ended is not None:
+            self._ended()

@@ -21,6 +21,7 @@ from ottla.records.batch import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL_BIT,
+    CRC_AT,
     HEADER_SIZE,
     LENGTH_AT,
     LOG_OVERHEAD,
@@ -152,7 +153,7 @@ def _checked(records: memoryview, header: BatchHeader, config: LogConfig, clock:
         fault = check_records(records, HEADER_SIZE, len(records), header.count)
         if fault:
             raise KafkaError(Error.INVALID_RECORD, f"The records do not fit their batch: {FAULTS[fault]}")
-    if attributes & TIMESTAMP_TYPE_BIT and origin is Origin.CLIENT:
+    if attributes & TIMESTAMP_TYPE_BIT and config.log_append_time:
         raise KafkaError(Error.INVALID_TIMESTAMP, "Producer should not set timestamp type to LogAppendTime.")
     if config.bounded_timestamps and not config.log_append_time:
         _check_timestamps(header, config, clock.now_ms())
@@ -171,10 +172,21 @@ def _checked(records: memoryview, header: BatchHeader, config: LogConfig, clock:
         header = read_header(records)
     elif records.readonly:
         records = memoryview(bytearray(records))
+    if attributes & TIMESTAMP_TYPE_BIT:
+        header = _with_create_time(records, header)
     if config.log_append_time:
         now = clock.now_ms()
         return Prepared(records, (with_log_append_time(records, 0, header, now),), now)
     return Prepared(records, (header,), NO_TIMESTAMP)
+
+
+def _with_create_time(records: memoryview, header: BatchHeader) -> BatchHeader:
+    """Take back the claim that the broker stamped the batch, in place: the producer's timestamps count."""
+    attributes = header.attributes & ~TIMESTAMP_TYPE_BIT
+    records[ATTRIBUTES_AT : ATTRIBUTES_AT + 2] = attributes.to_bytes(2, "big", signed=True)
+    crc = crc32c(records[ATTRIBUTES_AT:])
+    records[CRC_AT:ATTRIBUTES_AT] = crc.to_bytes(4, "big")
+    return header._replace(attributes=attributes, crc=crc)
 
 
 def _check_timestamps(header: BatchHeader, config: LogConfig, now: int) -> None:

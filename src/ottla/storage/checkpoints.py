@@ -19,7 +19,6 @@ from ottla.model import TopicPartition
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
-CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 META_PROPERTIES: Final = "meta.properties"
 PARTITION_METADATA: Final = "partition.metadata"
@@ -57,13 +56,18 @@ def write_atomically(path: str, content: bytes, *, sync: bool = True) -> None:
         sync_directory(os.path.dirname(path))
 
 
-def sync_directory(path: str) -> None:
-    """Bring the names in a directory to the disk. Blocks: safe in a thread."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_file(path: str) -> None:
+    """Bring a file to the disk. Blocks: safe in a thread."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def sync_directory(path: str) -> None:
+    """Bring the names in a directory to the disk. Blocks: safe in a thread."""
+    sync_file(path)
 
 
 def _read(path: str) -> str | None:
@@ -111,11 +115,6 @@ def offsets_table(offsets: Mapping[TopicPartition, int]) -> bytes:
     return _table((f"{tp.topic} {tp.partition} {offset}\n" for tp, offset in offsets.items()), len(offsets))
 
 
-def write_offsets(path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Write one of the offset checkpoints of a data directory. Blocks."""
-    write_atomically(path, offsets_table(offsets))
-
-
 def read_epochs(path: str) -> list[tuple[int, int]]:
     """(leader epoch, its first offset), oldest first."""
     try:
@@ -124,10 +123,10 @@ def read_epochs(path: str) -> list[tuple[int, int]]:
         raise MalformedCheckpoint(f"{path}: {error}") from None
 
 
-def write_epochs(path: str, epochs: Iterable[tuple[int, int]], *, sync: bool) -> None:
-    """Write a partition's leader epochs."""
+def write_epochs(path: str, epochs: Iterable[tuple[int, int]]) -> None:
+    """Write a partition's leader epochs, without waiting for the disk."""
     rows = [f"{epoch} {start}\n" for epoch, start in epochs]
-    write_atomically(path, _table(rows, len(rows)), sync=sync)
+    write_atomically(path, _table(rows, len(rows)), sync=False)
 
 
 def read_meta_properties(directory: str) -> MetaProperties | None:
@@ -138,9 +137,9 @@ def read_meta_properties(directory: str) -> MetaProperties | None:
         return None
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.lstrip().startswith(("#", "!")))
     values = {key.strip(): value.strip().replace("\\", "") for key, value in pairs}
+    if values.get("version") != "0":
+        raise MalformedCheckpoint(f"{path}: version {values.get('version')} is not that of a ZooKeeper-mode broker (0)")
     try:
-        if values.get("version") != "0":
-            raise MalformedCheckpoint(f"{path}: version {values.get('version')} is not that of a ZooKeeper-mode broker (0)")
         return MetaProperties(int(values["broker.id"]), values["cluster.id"], values.get("directory.id"))
     except KeyError as missing:
         raise MalformedCheckpoint(f"{path}: {missing} is missing") from None
@@ -171,10 +170,10 @@ def decode_uuid(text: str) -> bytes:
 
 
 def read_topic_id(directory: str) -> bytes | None:
-    """The topic id of a partition's directory; None if it has none yet."""
+    """The topic id of a partition's directory; None if it has none yet, or lost it with the power before it was flushed."""
     path = os.path.join(directory, PARTITION_METADATA)
     text = _read(path)
-    if text is None:
+    if not text:
         return None
     values = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     try:

@@ -11,11 +11,8 @@ import heapq
 import os
 import shutil
 from collections.abc import Iterable
-from typing import Final
 
 from ottla.clock import Clock
-
-FOR_EVER: Final = float("inf")
 
 
 class DeletionQueue:
@@ -44,9 +41,9 @@ class DeletionQueue:
         if any(path.startswith(prefix) for _, _, path in self._heap):
             self._heap = [(due, n, new + path[len(old) :] if path.startswith(prefix) else path) for due, n, path in self._heap]
 
-    def due(self, everything: bool = False) -> list[str]:
+    def due(self) -> list[str]:
         """Take what may be removed now."""
-        now = FOR_EVER if everything else self._clock.monotonic()
+        now = self._clock.monotonic()
         paths: list[str] = []
         while self._heap and self._heap[0][0] <= now:
             paths.append(heapq.heappop(self._heap)[2])
@@ -56,11 +53,8 @@ class DeletionQueue:
 def remove(paths: Iterable[str]) -> None:
     """Unlink files and whole directories. Blocks: safe in a thread. What is gone already is fine."""
     for path in paths:
-        try:
-            os.unlink(path)
-        except IsADirectoryError:
+        if os.path.isdir(path):
             shutil.rmtree(path, ignore_errors=True)
-        except OSError:
+        else:
             with contextlib.suppress(OSError):
-                if os.path.isdir(path):
-                    shutil.rmtree(path, ignore_errors=True)
+                os.unlink(path)

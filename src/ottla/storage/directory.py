@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Final
 
 from ottla.model import TopicPartition
@@ -35,7 +36,7 @@ class StorageStartError(Exception):
 class DataDirectory:
     """A locked data directory. `unlock` gives it back."""
 
-    __slots__ = ("_lock_fd", "clean_shutdown", "path")
+    __slots__ = ("_lock_fd", "_writing", "clean_shutdown", "path")
 
     def __init__(self, path: str) -> None:
         self.path = os.path.realpath(path)
@@ -57,6 +58,7 @@ class DataDirectory:
             ) from None
         _locked_here.add(self.path)
         self._lock_fd = fd
+        self._writing = Lock()
         self.clean_shutdown = False
 
     def unlock(self) -> None:
@@ -65,13 +67,17 @@ class DataDirectory:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
+    def meta_properties(self) -> MetaProperties | None:
+        """Whose the directory is; None if it is fresh."""
+        try:
+            return checkpoints.read_meta_properties(self.path)
+        except MalformedCheckpoint as error:
+            raise StorageStartError(f"{error}; repair the file, or remove it if this directory is really yours") from error
+
     def check_owner(self, broker_id: int, cluster_id: str, now_ms: int) -> None:
         """Make sure that the directory belongs to this broker of this cluster; a fresh one does from now on. Blocks."""
         meta_path = os.path.join(self.path, META_PROPERTIES)
-        try:
-            meta = checkpoints.read_meta_properties(self.path)
-        except MalformedCheckpoint as error:
-            raise StorageStartError(f"{error}; repair the file, or remove it if this directory is really yours") from error
+        meta = self.meta_properties()
         if meta is None:
             checkpoints.write_meta_properties(self.path, MetaProperties(broker_id, cluster_id), now_ms)
             return
@@ -92,7 +98,7 @@ class DataDirectory:
         try:
             return checkpoints.read_offsets(os.path.join(self.path, name))
         except MalformedCheckpoint as error:
-            raise StorageStartError(f"{error}; remove the file to recover every log from its beginning") from error
+            raise StorageStartError(f"{error}; remove the file to recover every log from its start") from error
 
     def recovery_points(self) -> dict[TopicPartition, int]:
         return self._read(RECOVERY_POINTS)
@@ -106,7 +112,12 @@ class DataDirectory:
     def checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
         """Capture a checkpoint; call what is returned to write it. That blocks: safe in a thread."""
         path, content = os.path.join(self.path, name), checkpoints.offsets_table(offsets)
-        return lambda: checkpoints.write_atomically(path, content)
+
+        def write() -> None:
+            with self._writing:
+                checkpoints.write_atomically(path, content)
+
+        return write
 
     def take_clean_shutdown(self) -> bool:
         """Whether the last stop left nothing to recover."""

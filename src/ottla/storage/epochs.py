@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import Final
 
 from ottla.model import UNKNOWN_EPOCH, UNKNOWN_OFFSET
-from ottla.storage.checkpoints import LEADER_EPOCHS, MalformedCheckpoint, read_epochs, write_epochs
+from ottla.storage.checkpoints import LEADER_EPOCHS, MalformedCheckpoint, read_epochs, sync_directory, sync_file, write_epochs
 
 log: Final = logging.getLogger("ottla.storage")
 
@@ -95,15 +95,16 @@ class LeaderEpochs:
             self._write()
 
     def sync(self) -> None:
-        """Bring the file to the disk if it is not there. Blocks: safe in a thread."""
+        """Bring the file to the disk if it is not there. Blocks: safe in a thread, as it writes nothing."""
         if self._unsynced:
             self._unsynced = False
-            write_epochs(self._path, tuple(self._entries), sync=True)
+            sync_file(self._path)
+            sync_directory(os.path.dirname(self._path))
 
     def _write(self) -> None:
         self.latest = self._entries[-1][0] if self._entries else UNKNOWN_EPOCH
         self._unsynced = True
-        write_epochs(self._path, self._entries, sync=False)
+        write_epochs(self._path, self._entries)
 
 
 def _epoch(entry: tuple[int, int]) -> int:

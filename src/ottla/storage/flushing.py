@@ -12,7 +12,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 
-from ottla.storage.checkpoints import sync_directory
+from ottla.storage.checkpoints import sync_file
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.segment import Segment
 from ottla.storage.slices import SegmentFile
@@ -21,32 +21,30 @@ from ottla.storage.slices import SegmentFile
 class FlushJob:
     """Everything of a log below `up_to` that may not be on the disk yet."""
 
-    __slots__ = ("_directory", "_epochs", "_files", "_indexes", "up_to")
+    __slots__ = ("_directories", "_epochs", "_files", "_indexes", "up_to")
 
-    def __init__(self, directory: str, segments: Sequence[Segment], epochs: LeaderEpochs, up_to: int) -> None:
+    def __init__(self, segments: Sequence[Segment], epochs: LeaderEpochs, recovery_point: int, up_to: int) -> None:
         self.up_to = up_to
-        self._directory = directory
         self._epochs = epochs
         self._files: list[SegmentFile] = [segment.file for segment in segments]
         self._indexes: list[str] = []
+        self._directories: list[str] = []
         for segment in segments:
             segment.offset_index.write()
             segment.time_index.write()
             if not segment.active:
                 self._indexes += [segment.offset_index.path, segment.time_index.path, segment.aborted.path]
+        if segments and segments[-1].base_offset >= recovery_point:  # never flushed: its name may not be on the disk either
+            self._directories.append(segments[0].directory)
+            if segments[0].base_offset >= recovery_point:  # nor may the partition's own
+                self._directories.append(os.path.dirname(segments[0].directory))
 
     def run(self) -> None:
         """Sync. Blocks: safe in a thread."""
         for file in self._files:
             os.fdatasync(file.fd)
-        for path in self._indexes:
+        for path in (*self._indexes, *self._directories):
             with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, or a segment without aborted transactions
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+                sync_file(path)
         with contextlib.suppress(FileNotFoundError):
             self._epochs.sync()
-            if self._indexes:  # segments were added
-                sync_directory(self._directory)

@@ -37,9 +37,6 @@ class _Index:
         self._written = 0
         self._pending = bytearray()
 
-    def exists(self) -> bool:
-        return os.path.exists(self.path)
-
     def _load(self) -> tuple[int, ...] | None:
         """Take the entries from a trimmed file; the last one, None if there is none. ValueError if the size is odd."""
         size = os.path.getsize(self.path)
@@ -74,14 +71,6 @@ class _Index:
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.ftruncate(fd, self._written * self._entry.size)
-        finally:
-            os.close(fd)
-
-    def sync(self) -> None:
-        """Bring the file to the disk. Blocks: safe in a thread once `write` was called."""
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
         finally:
             os.close(fd)
 

@@ -241,9 +241,9 @@ class Log(SegmentedLog):
     def read(self, offset: int, max_bytes: int, limit: int, min_one: bool, nowait: bool = False) -> FileSlice | None:
         """Batches from the one that holds `offset` on, below `limit`, of one segment; None if there is nothing to read.
 
-        At most `max_bytes`, cut within a later batch if need be; where the first alone is larger, it comes whole with `min_one`
-        and nothing comes without. With `nowait` it raises NotCached where finding the place would wait for a disk; else that may
-        block.
+        At most `max_bytes`, cut within a later batch if need be; where the first alone is larger, it comes whole with
+        `min_one` and nothing comes without. With `nowait` it raises NotCached where finding the place would wait for a disk;
+        else that may block.
         """
         end_offset = self.log_end_offset
         if offset > end_offset or offset < self.log_start_offset:
@@ -272,10 +272,9 @@ class Log(SegmentedLog):
             bounded = limit < (bases[at + 1] if at + 1 < len(bases) else end_offset)
             length = (segment.end_position(limit, nowait) if bounded else segment.size) - position
             if length > max_bytes:
-                if first_size > max_bytes:
-                    length = first_size if min_one else 0  # a piece of one batch is of no use to anybody
-                else:
-                    length = max_bytes
+                length = max_bytes
+                if first_size > max_bytes:  # a piece of one batch is of no use to anybody
+                    length = first_size if min_one else 0
             if length <= 0:
                 return None
             return FileSlice(segment.file, position, length)
@@ -288,11 +287,17 @@ class Log(SegmentedLog):
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record as new as `timestamp`. May block."""
-        return times.first_at_or_after(self._segments, timestamp, self.log_start_offset)
+        try:
+            return times.first_at_or_after(self._segments, timestamp, self.log_start_offset)
+        except OSError as error:
+            raise self._failed(self._active, error) from error
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The record with the largest timestamp. May block."""
-        return times.newest(self._segments, self.log_start_offset)
+        try:
+            return times.newest(self._segments, self.log_start_offset)
+        except OSError as error:
+            raise self._failed(self._active, error) from error
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """The aborted transactions that touch start..end (exclusive)."""

@@ -13,12 +13,12 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final
 
 from ottla.clock import Clock
 from ottla.model import Error, KafkaError, TopicPartition
-from ottla.storage import checkpoints
-from ottla.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from ottla.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, MalformedCheckpoint
 from ottla.storage.deletion import DeletionQueue, remove
 from ottla.storage.directory import DataDirectory, StorageStartError
 from ottla.storage.flushing import FlushJob
@@ -32,6 +32,7 @@ log: Final = logging.getLogger("ottla.storage")
 
 _PARTITION_DIR: Final = re.compile(r"(.+)-(\d+)")
 _SLOW_START_S: Final = 2.0
+_FLUSH_THREADS: Final = 8
 
 Write = Callable[[], None]
 
@@ -81,8 +82,8 @@ class LogManager:
 
     def stored_cluster_id(self) -> str | None:
         """The cluster that the directories say they belong to; None if all are fresh."""
-        for path in self._directories:
-            meta = checkpoints.read_meta_properties(path)
+        for directory in self._directories.values():
+            meta = directory.meta_properties()
             if meta is not None:
                 return meta.cluster_id
         return None
@@ -95,7 +96,17 @@ class LogManager:
     # Opening
 
     def load(self, config_for: Callable[[str], LogConfig] | None = None) -> None:
-        """Open every log, after an unclean stop with recovery. `config_for` gives a topic's settings. Blocks."""
+        """Open every log, after an unclean stop with recovery. `config_for` gives a topic's settings. Blocks.
+
+        If one cannot be opened, the directories are given back: nothing was started.
+        """
+        try:
+            self._load(config_for)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _load(self, config_for: Callable[[str], LogConfig] | None) -> None:
         started = self._clock.monotonic()
         total = 0
         for directory in self._directories.values():
@@ -143,9 +154,9 @@ class LogManager:
         for tp, future in opening.items():
             try:
                 opened = future.result()
-            except OSError as error:
+            except (OSError, MalformedCheckpoint) as error:
                 raise StorageStartError(
-                    f"cannot open {partitions[tp]}: {error}; repair the disk or remove the directory"
+                    f"cannot open {partitions[tp]}: {error}; repair it, or move the directory away"
                 ) from error
             if tp in self.logs:
                 raise StorageStartError(f"{tp} is in {self.logs[tp].dir} and in {opened.dir}; move one of them away")
@@ -261,6 +272,7 @@ class LogManager:
         A directory with a log that could not be closed gets no mark: its next start recovers.
         """
         failed: set[str] = set()
+        self._flush_all()
         for one in self.logs.values():
             try:
                 one.close()
@@ -279,6 +291,19 @@ class LogManager:
                 directory.mark_clean_shutdown(broker_epoch)
         self._unlock()
         self.logs.clear()
+
+    def _flush_all(self) -> None:
+        """Flush every log, several at a time: a disk that syncs one file in 4 ms syncs eight in hardly more."""
+        jobs: list[tuple[Log, FlushJob]] = []
+        for one in self.logs.values():
+            with suppress(OSError):  # `close` tries again, and says what is wrong
+                if (job := one.flush_job()) is not None:
+                    jobs.append((one, job))
+        with ThreadPoolExecutor(_FLUSH_THREADS, thread_name_prefix="ottla-flush") as pool:
+            running = [(one, job, pool.submit(job.run)) for one, job in jobs]
+        for one, job, future in running:
+            if future.exception() is None:
+                one.flushed(job)
 
     def abandon(self) -> None:
         """Let everything go as a crash would: no flush, no mark."""

@@ -230,10 +230,6 @@ class Producers:
         """Ended transactions that were deleted with their segments hold nothing back any more."""
         self.high_watermark_moved(log_start_offset)
 
-    def open_transactions(self) -> dict[int, int]:
-        """Producer id to the first offset of its open transaction, oldest first."""
-        return dict(self._open)
-
 
 def expired(producer: Producer, now_ms: int, expiration_ms: int) -> bool:
     """Whether nobody needs to remember the producer any more."""

@@ -30,7 +30,6 @@ from ottla.records.batch import (
 from ottla.storage.slices import pread
 
 _LEGACY: Final = Struct(">qiIbbq")  # offset, size, crc, magic, attributes, and in v1 the timestamp
-_LEGACY_CRC_AT: Final = 12
 _LEGACY_MIN_LENGTH: Final = 14
 _LOOKUP_CHUNK: Final = 8 * 1024
 _VERIFY_CHUNK: Final = 1024 * 1024

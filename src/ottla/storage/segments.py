@@ -275,7 +275,7 @@ class SegmentedLog:
             return None
         first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
         touched = [segment for segment in self._segments[first:] if segment.base_offset < target]
-        return FlushJob(self.dir, touched, self.leader_epochs, target)
+        return FlushJob(touched, self.leader_epochs, self.recovery_point, target)
 
     def flushed(self, job: FlushJob) -> None:
         """A flush job has run: the recovery point moves, unless the log was cut back meanwhile."""

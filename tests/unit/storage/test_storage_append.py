@@ -2,86 +2,23 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from fastcrc.crc32 import iscsi
 
 from ottla.clock import ManualClock
 from ottla.model import Error, KafkaError
-from ottla.records.batch import ControlType, Record, build, end_transaction_marker, read_header, read_records
+from ottla.records.batch import Record, build, read_header, read_records
 from ottla.records.codecs import Codec
 from ottla.storage.append import Origin, prepare, whole_batches
 from ottla.storage.log_config import COMPACT, LOG_APPEND_TIME, LogConfig
+from unit.storage.refusals import GOOD, HOUR, MARKER, REFUSED, STAMPED, broken
 from unit.storage.storage_kit import NOW, batch, view
 
 CLOCK = ManualClock(NOW)
 
 
-def resealed(data: bytes, at: int, field: str, value: int) -> bytes:
-    """The batch with one field changed and its checksum right again."""
-    changed = bytearray(data)
-    struct.pack_into(field, changed, at, value)
-    struct.pack_into(">I", changed, 17, iscsi(bytes(changed[21:])))
-    return bytes(changed)
-
-
-def broken(data: bytes, at: int) -> bytes:
-    changed = bytearray(data)
-    changed[at] ^= 0x40
-    return bytes(changed)
-
-
-GOOD = batch(3)
-PACKED = batch(1, value=b"\0" * 900, codec=Codec.GZIP)
-HOUR = 3_600_000
-MARKER = end_transaction_marker(ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=NOW)
-
-
-@pytest.mark.parametrize(
-    ("data", "config", "version", "error"),
-    [
-        # what a request may hold at all
-        (b"", {}, 9, Error.INVALID_RECORD),
-        (GOOD[:40], {}, 9, Error.INVALID_RECORD),
-        (GOOD[:-1], {}, 9, Error.INVALID_RECORD),
-        (GOOD + GOOD, {}, 9, Error.INVALID_RECORD),
-        (GOOD + GOOD, {}, None, Error.INVALID_RECORD),
-        (GOOD + b"\0" * 30, {}, 9, Error.CORRUPT_MESSAGE),
-        (resealed(GOOD, 8, ">i", 5), {}, 9, Error.CORRUPT_MESSAGE),  # a length that lies
-        (resealed(GOOD, 8, ">i", -1), {}, 9, Error.CORRUPT_MESSAGE),
-        (resealed(GOOD, 8, ">i", 2**31 - 1), {}, 9, Error.INVALID_RECORD),
-        (resealed(GOOD, 16, ">b", 3), {}, 9, Error.CORRUPT_MESSAGE),
-        (resealed(GOOD, 16, ">b", 1), {}, 9, Error.INVALID_RECORD),  # an old message in a new request
-        (resealed(GOOD, 16, ">b", -1), {}, 9, Error.CORRUPT_MESSAGE),
-        (batch(3, codec=Codec.ZSTD), {}, 6, Error.UNSUPPORTED_COMPRESSION_TYPE),
-        # the batch
-        (batch(3, base_offset=5), {}, 9, Error.INVALID_RECORD),
-        (batch(1, size=900), {"max_message_bytes": 500}, 9, Error.MESSAGE_TOO_LARGE),
-        (broken(batch(1, size=900), 700), {"max_message_bytes": 500}, 9, Error.MESSAGE_TOO_LARGE),  # size before checksum
-        (broken(GOOD, 70), {}, 9, Error.CORRUPT_MESSAGE),
-        (broken(GOOD, 17), {}, 9, Error.CORRUPT_MESSAGE),
-        (resealed(GOOD, 57, ">i", 2), {}, 9, Error.INVALID_RECORD),  # the count
-        (resealed(GOOD, 57, ">i", 0), {}, 9, Error.INVALID_RECORD),
-        (resealed(GOOD, 57, ">i", -1), {}, 9, Error.INVALID_RECORD),
-        (resealed(GOOD, 23, ">i", 3), {}, 9, Error.INVALID_RECORD),  # the last offset delta
-        (resealed(resealed(GOOD, 23, ">i", 3), 57, ">i", 4), {}, 9, Error.INVALID_RECORD),  # both, but not the records
-        (resealed(resealed(GOOD, 23, ">i", 1), 57, ">i", 2), {}, 9, Error.INVALID_RECORD),
-        (resealed(GOOD, 61, ">b", 0), {}, 9, Error.INVALID_RECORD),  # a record's length
-        (MARKER, {}, 9, Error.INVALID_RECORD),  # a client does not end transactions
-        (resealed(batch(1, pid=5), 53, ">i", -1), {}, 9, Error.INVALID_RECORD),
-        (resealed(GOOD, 21, ">h", 5), {}, 9, Error.UNSUPPORTED_COMPRESSION_TYPE),
-        (resealed(GOOD, 21, ">h", 8), {}, 9, Error.INVALID_TIMESTAMP),  # the broker's time, set by a client
-        # the topic
-        (batch(1, timestamp=NOW - HOUR - 1), {"message_timestamp_before_max_ms": HOUR}, 9, Error.INVALID_TIMESTAMP),
-        (batch(1, timestamp=NOW + HOUR + 1), {"message_timestamp_after_max_ms": HOUR}, 9, Error.INVALID_TIMESTAMP),
-        (batch(2, key=None), {"cleanup_policy": frozenset({COMPACT})}, 9, Error.INVALID_RECORD),
-        (batch(2, key=None, codec=Codec.LZ4), {"cleanup_policy": frozenset({COMPACT})}, 9, Error.INVALID_RECORD),
-        (resealed(batch(2, codec=Codec.GZIP), 75, ">b", 7), {"cleanup_policy": frozenset({COMPACT})}, 9, Error.CORRUPT_MESSAGE),
-        (PACKED, {"max_message_bytes": 300, "compression_type": "uncompressed"}, 9, Error.MESSAGE_TOO_LARGE),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("data", "config", "version", "error"), REFUSED)
 def test_what_is_refused(data, config, version, error):
     with pytest.raises(KafkaError) as refused:
         prepare(view(data), LogConfig(**config), CLOCK, Origin.CLIENT, version)
@@ -123,6 +60,13 @@ def test_log_append_time():
     assert ready.log_append_time == header.max_timestamp == NOW
     assert {record.timestamp for record in read_records(ready.records, 0, header)} == {NOW}
     assert iscsi(ready.records[21:]) == header.crc
+
+
+def test_a_client_does_not_stamp_for_the_broker():
+    """The bit for the broker's time is taken back where the producer's counts."""
+    ready = prepare(view(STAMPED), LogConfig(), CLOCK, Origin.CLIENT, 9)
+    assert bytes(ready.records) == GOOD
+    assert ready.headers == (read_header(GOOD),)
 
 
 @pytest.mark.parametrize("sent", list(Codec))

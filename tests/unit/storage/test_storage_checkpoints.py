@@ -16,7 +16,7 @@ def test_offset_checkpoints(tmp_path):
     path = str(tmp_path / "recovery-point-offset-checkpoint")
     assert checkpoints.read_offsets(path) == {}
     offsets = {TopicPartition("a", 0): 5, TopicPartition("__b.c", 12): 2**40}
-    checkpoints.write_offsets(path, offsets)
+    checkpoints.write_atomically(path, checkpoints.offsets_table(offsets))
     with open(path) as file:
         assert file.read() == "0\n2\na 0 5\n__b.c 12 1099511627776\n"
     assert checkpoints.read_offsets(path) == offsets

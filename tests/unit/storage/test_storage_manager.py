@@ -74,6 +74,31 @@ def test_a_directory_that_cannot_be_made(tmp_path):
         manager(tmp_path / "file" / "data")
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("meta.properties", "version=1\n", r"meta\.properties: version 1 .* repair the file"),
+        (
+            "recovery-point-offset-checkpoint",
+            "nonsense",
+            "recovery-point-offset-checkpoint: .* recover every log from its start",
+        ),
+        ("orders-0/partition.metadata", "version: 7\n", r"cannot open .*orders-0.*partition\.metadata: version 7"),
+    ],
+)
+def test_a_file_that_cannot_be_understood_ends_the_start_with_one_line(tmp_path, file, text, words):
+    first = manager(tmp_path)
+    first.create(TP, topic_id=ID)
+    first.shutdown()
+    sound = (tmp_path / file).read_text()
+    (tmp_path / file).write_text(text)
+    with pytest.raises(StorageStartError, match=words) as refused:
+        manager(tmp_path)
+    assert "\n" not in str(refused.value)
+    (tmp_path / file).write_text(sound)
+    manager(tmp_path).shutdown()  # and the lock was given back
+
+
 def test_clean_restart(tmp_path):
     first = manager(tmp_path)
     log = first.create(TP, LogConfig(segment_bytes=500), ID)

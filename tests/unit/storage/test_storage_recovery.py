@@ -230,7 +230,7 @@ def test_open_transactions_and_aborted_ones_survive(tmp_path, clean):
     after.high_watermark = 5
     assert after.last_stable_offset == 2
     assert after.aborted_transactions(0, 5) == [(1, 0, 4, 2)]
-    assert after.producers.open_transactions() == {2: 2}
+    assert after.producers.by_id[2].transaction_start == 2
     assert after.producers.by_id[1].coordinator_epoch == 3
 
 

@@ -1,0 +1,99 @@
+"""The figures as a picture: for each cost, Ottla's and the cold Apache Kafka's as a multiple of the warmed-up one's.
+
+An SVG with a ground of its own, whose colours follow the reader's theme, so that it can be read on light and on dark pages.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from bench.figures import Against, Line, Samples, Subject, ratio
+from bench.report import number, sections_with_figures
+
+# Each colour stands for one role, so that a dark theme can give that role a colour of its own.
+_INK, _GROUND, _FAINT, _OTTLA, _COLD, _BAR = "#1f2329", "#fdfdfe", "#c9ced6", "#2a78d1", "#e0a458", "#c2334d"
+_DARK = {_INK: "#e6e9ee", _GROUND: "#15181d", _FAINT: "#4a515c", _OTTLA: "#6cb0ff", _COLD: "#b98338", _BAR: "#ff7088"}
+
+
+def draw(path: Path, samples: Samples) -> bool:
+    """Write the picture; False where nothing was measured on both brokers."""
+    lines = _comparable(samples)
+    if not lines:
+        return False
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none", "svg.hashsalt": "ottla", "font.family": "sans-serif", "font.size": 10,
+        "text.color": _INK, "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
+    }  # fmt: skip
+    with mpl.rc_context(settings):
+        figure = _figure(samples, lines)
+        figure.savefig(path, format="svg", facecolor=_GROUND, metadata={"Date": None}, bbox_inches="tight", pad_inches=0.25)
+    path.write_text(_themed(path.read_text()))
+    return True
+
+
+def _comparable(samples: Samples) -> list[Line]:
+    """The costs with a bar, and those of the largest numbers of partitions and connections."""
+    wanted = []
+    for section in sections_with_figures(samples):
+        for line in section.lines:
+            grown = line.key.startswith(("partitions.1000.", "connections.5000."))
+            if (line.bar or grown) and ratio(samples, line):
+                wanted.append(line)
+    return wanted
+
+
+def _figure(samples: Samples, lines: list[Line]) -> Figure:
+    figure = Figure(figsize=(9, 0.46 * len(lines) + 1.7))
+    axes = figure.subplots()
+    axes.set_xscale("log")
+    largest = 1.0
+    for place, line in enumerate(lines):
+        ours = ratio(samples, line) or 0.0
+        axes.barh(place - 0.17, ours, 0.34, color=_OTTLA)
+        axes.annotate(number(ours), (ours, place - 0.17), (4, 0), textcoords="offset points", va="center", fontsize=9)
+        cold, warm = samples.figure(line.key, Subject.APACHE_COLD), samples.figure(line.key, Subject.APACHE)
+        if cold and warm:
+            axes.barh(place + 0.19, cold / warm, 0.28, color=_COLD)
+            axes.annotate(
+                number(cold / warm), (cold / warm, place + 0.19), (4, 0), textcoords="offset points", va="center", fontsize=9
+            )
+            largest = max(largest, cold / warm)
+        if line.bar is not None and line.bar.against is Against.RATIO:
+            axes.plot([line.bar.limit] * 2, [place - 0.4, place + 0.4], color=_BAR, linewidth=2)
+        largest = max(largest, ours)
+    smallest = min(ratio(samples, line) or 1.0 for line in lines)
+    axes.axvline(1, color=_INK, linewidth=1)
+    axes.set_xlim(min(smallest / 1.6, 0.05), largest * 2)
+    ticks = [tick for tick in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20) if smallest / 1.6 <= tick <= largest * 2]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_yticks(range(len(lines)), [line.label for line in lines])
+    axes.set_ylim(len(lines) - 0.4, -0.6)
+    axes.grid(axis="x", color=_FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.set_facecolor("none")
+    axes.set_xlabel("times the warmed-up Apache Kafka 3.9.1 (= 1); logarithmic, shorter is better")
+    swatches: list[Artist] = [Patch(color=_OTTLA), Patch(color=_COLD), Line2D([], [], color=_BAR, linewidth=2)]
+    figure.legend(
+        swatches, ["Ottla", "Apache Kafka, cold", "Ottla's bar: at most this"], loc="upper center", ncols=3, frameon=False
+    )
+    return figure
+
+
+def _themed(svg: str) -> str:
+    """Add a style sheet that replaces the colours where the reader's theme is dark; all others see them as they were drawn."""
+    rules = "".join(
+        f'[style*="{way}: {light}"]{{{way}:{dark} !important}}' for light, dark in _DARK.items() for way in ("fill", "stroke")
+    )
+    head, mark, rest = svg.partition("<defs>")
+    return f"{head}<style>@media (prefers-color-scheme: dark) {{{rules}}}</style>{mark}{rest}"

@@ -1,0 +1,359 @@
+"""One connection over a socket pair: frames cut anywhere, answers in order, and memory that one client cannot make large."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from ottla.network.buffers import LARGE, SMALL, BufferPool
+from ottla.network.connection import Connection, Part
+from ottla.storage.slices import FileSlice, SegmentFile
+
+MAX_REQUEST = 8 << 20
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def body(number: int, size: int = 8) -> bytes:
+    """A frame's body that says which it is, at both of its ends."""
+    return (b"%08d" % number).ljust(size, b"x")
+
+
+class Pair:
+    """A connection and its client. `dispatch` sees every frame; without one, each is echoed at once."""
+
+    def __init__(self, dispatch: Callable[[Connection, bytes], None] | None = None) -> None:
+        ours, self.client = socket.socketpair()
+        ours.setblocking(False)
+        self.client.setblocking(False)
+        self.loop = asyncio.get_running_loop()
+        self.pool = BufferPool()
+        self.frames: list[bytes] = []
+        self.closed: list[Connection] = []
+        self._act = dispatch or (lambda connection, data: connection.answer([frame(data)]))
+        self.connection = Connection(
+            ours, ("10.0.0.1", 4711), "PLAINTEXT", self.loop, self.pool, self._dispatch, MAX_REQUEST, self.closed.append
+        )
+
+    def _dispatch(self, connection: Connection, view: memoryview) -> None:
+        data = bytes(view)
+        self.frames.append(data)
+        self._act(connection, data)
+
+    async def send(self, data: bytes) -> None:
+        await self.loop.sock_sendall(self.client, data)
+
+    async def receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = await asyncio.wait_for(self.loop.sock_recv(self.client, size - len(data)), 5)
+            if not part:
+                break
+            data += part
+        return bytes(data)
+
+    async def settle(self) -> None:
+        """Let the loop do all that can be done now."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def at_end(self) -> bool:
+        return await self.receive(1) == b""
+
+    def end(self) -> None:
+        self.connection.close()
+        self.client.close()
+
+
+def story(steps: Callable[[Pair], Awaitable[None]], dispatch: Callable[[Connection, bytes], None] | None = None) -> None:
+    async def run() -> None:
+        pair = Pair(dispatch)
+        try:
+            await asyncio.wait_for(steps(pair), 20)
+        finally:
+            pair.end()
+
+    asyncio.run(run())
+
+
+class Held:
+    """A dispatcher that answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[bytes] = []
+
+    def __call__(self, connection: Connection, data: bytes) -> None:
+        self.waiting.append(data)
+
+
+@pytest.mark.parametrize("cut", range(1, 2 * (4 + 12)))
+def test_two_frames_cut_at_every_byte(cut: int) -> None:
+    async def steps(pair: Pair) -> None:
+        data = frame(body(1, 12)) + frame(body(2, 12))
+        await pair.send(data[:cut])
+        await pair.settle()
+        assert len(pair.frames) == cut // 16
+        await pair.send(data[cut:])
+        assert await pair.receive(len(data)) == data
+        assert pair.frames == [body(1, 12), body(2, 12)]
+
+    story(steps)
+
+
+def test_one_byte_at_a_time() -> None:
+    async def steps(pair: Pair) -> None:
+        data = b"".join(frame(body(number, 9)) for number in range(3))
+        for at in range(len(data)):
+            await pair.send(data[at : at + 1])
+            await pair.settle()
+        assert await pair.receive(len(data)) == data
+
+    story(steps)
+
+
+@pytest.mark.parametrize("count", [2, 63, 64, 65, 1000])
+def test_many_frames_at_once_are_answered_in_order(count: int) -> None:
+    async def steps(pair: Pair) -> None:
+        data = b"".join(frame(body(number)) for number in range(count))
+        sending = asyncio.ensure_future(pair.send(data))
+        assert await pair.receive(len(data)) == data
+        await sending
+
+    story(steps)
+
+
+@pytest.mark.parametrize("size", [SMALL - 5, SMALL - 4, SMALL - 3, SMALL, SMALL + 1, LARGE - 4, LARGE, LARGE + 1, 2 * LARGE + 7, MAX_REQUEST])
+def test_large_frames_among_small_ones(size: int) -> None:
+    async def steps(pair: Pair) -> None:
+        bodies = [body(0), body(1, size), body(2), body(3, size), body(4)]
+        data = b"".join(frame(one) for one in bodies)
+        sending = asyncio.ensure_future(pair.send(data))
+        assert await pair.receive(len(data)) == data
+        await sending
+        assert pair.frames == bodies
+
+    story(steps)
+
+
+def test_a_frame_that_begins_in_the_last_bytes_of_a_buffer() -> None:
+    async def steps(pair: Pair) -> None:
+        for short in range(8):
+            first = SMALL - 4 - short
+            data = frame(body(1, first)) + frame(body(2, 100)) + frame(body(3))
+            await pair.send(data)
+            assert await pair.receive(len(data)) == data
+
+    story(steps)
+
+
+@pytest.mark.parametrize("size", [0, 7, -1, -(2**31), MAX_REQUEST + 1, 2**31 - 1])
+def test_lengths_that_cannot_be(size: int, caplog: pytest.LogCaptureFixture) -> None:
+    async def steps(pair: Pair) -> None:
+        await pair.send(frame(body(1)) + struct.pack(">i", size) + bytes(20))
+        assert await pair.receive(12) == frame(body(1)), "what came before is answered"
+        assert await pair.at_end()
+        assert pair.closed == [pair.connection]
+        assert pair.frames == [body(1)]
+
+    story(steps)
+    assert [record.getMessage() for record in caplog.records if "Closing 10.0.0.1:4711" in record.getMessage()] == [
+        f"Closing 10.0.0.1:4711: a request of {size} bytes (allowed: 8 to {MAX_REQUEST})"
+    ]
+
+
+def test_the_next_request_is_not_looked_at_before_the_first_is_answered() -> None:
+    held = Held()
+
+    async def steps(pair: Pair) -> None:
+        await pair.send(b"".join(frame(body(number)) for number in range(3)))
+        for number in range(3):
+            await pair.settle()
+            assert held.waiting == [body(number)]
+            pair.connection.answer([frame(held.waiting.pop())])
+            assert await pair.receive(12) == frame(body(number))
+
+    story(steps, held)
+
+
+def test_no_answer_lets_the_next_one_in() -> None:
+    async def steps(pair: Pair) -> None:
+        data = b"".join(frame(body(number)) for number in range(4))
+        await pair.send(data)
+        assert await pair.receive(24) == frame(body(1)) + frame(body(3))
+
+    def only_odd(connection: Connection, data: bytes) -> None:
+        if int(data[:8]) % 2:
+            connection.answer([frame(data)])
+        else:
+            connection.no_answer()
+
+    story(steps, only_odd)
+
+
+def test_at_most_one_buffer_is_read_ahead() -> None:
+    held = Held()
+
+    async def steps(pair: Pair) -> None:
+        await pair.send(frame(body(0)))
+        await pair.settle()
+        sent = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent += pair.client.send(bytes(4096))
+                await pair.settle()
+        room = pair.connection._sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        assert sent < 20 * (SMALL + room), "the client is made to wait"
+        assert pair.connection._filled <= SMALL
+        assert held.waiting == [body(0)]
+
+    story(steps, held)
+
+
+def test_a_client_that_does_not_read_is_not_asked_for_more() -> None:
+    """While an answer cannot leave, no further request is looked at; when it has left, all go on, in order."""
+
+    async def steps(pair: Pair) -> None:
+        answer = 3 << 20
+        await pair.send(b"".join(frame(body(number)) for number in range(5)))
+        await pair.settle()
+        assert len(pair.frames) < 5
+        seen = len(pair.frames)
+        await asyncio.sleep(0.02)
+        assert len(pair.frames) == seen
+        for number in range(5):
+            got = await pair.receive(answer)
+            assert got[:8] == b"%08d" % number
+            assert len(got) == answer
+        assert len(pair.frames) == 5
+
+    story(steps, lambda connection, data: connection.answer([data.ljust(3 << 20, b"a")]))
+
+
+@pytest.fixture
+def region(tmp_path: Path) -> SegmentFile:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(os.urandom(5 << 20))
+    return SegmentFile(str(path))
+
+
+def test_file_regions_between_bytes(region: SegmentFile) -> None:
+    whole = FileSlice(region, 0, 5 << 20).read()
+
+    def answer(connection: Connection, data: bytes) -> None:
+        parts: list[Part] = [b"head", FileSlice(region, 10, 3 << 20), b"middle", FileSlice(region, 0, 7), b"tail"]
+        connection.answer(parts)
+
+    async def steps(pair: Pair) -> None:
+        expected = b"head" + whole[10 : 10 + (3 << 20)] + b"middle" + whole[:7] + b"tail"
+        await pair.send(frame(body(1)) + frame(body(2)))
+        assert await pair.receive(2 * len(expected)) == expected + expected
+
+    story(steps, answer)
+
+
+def test_a_region_that_is_not_there_ends_the_connection(region: SegmentFile, caplog: pytest.LogCaptureFixture) -> None:
+    def answer(connection: Connection, data: bytes) -> None:
+        connection.answer([b"head", FileSlice(region, 5 << 20, 100)])
+
+    async def steps(pair: Pair) -> None:
+        await pair.send(frame(body(1)))
+        assert await pair.receive(100) in (b"head", b"")
+        assert pair.closed == [pair.connection]
+
+    story(steps, answer)
+    assert len([record for record in caplog.records if "could not send an answer" in record.getMessage()]) == 1
+
+
+class Forgotten:
+    """A waiter that remembers that it was given up."""
+
+    discarded = 0
+
+    def discard(self) -> None:
+        self.discarded += 1
+
+
+def test_a_client_that_hangs_up_while_it_waits() -> None:
+    held, waiter = Held(), Forgotten()
+
+    async def steps(pair: Pair) -> None:
+        await pair.send(frame(body(1)))
+        await pair.settle()
+        pair.connection.waiter = waiter  # type: ignore[assignment]
+        pair.client.close()
+        await pair.settle()
+        assert pair.connection.closed
+        assert waiter.discarded == 1
+        assert pair.closed == [pair.connection]
+        pair.connection.answer([b"too late"])
+        pair.connection.no_answer()
+        pair.connection.close()
+        assert pair.closed == [pair.connection], "closed once"
+
+    story(steps, held)
+
+
+def test_a_client_that_hangs_up_in_the_middle_of_an_answer() -> None:
+    async def steps(pair: Pair) -> None:
+        await pair.send(frame(body(1)))
+        await pair.receive(1000)
+        pair.client.close()
+        await pair.settle()
+        assert pair.connection.closed
+
+    story(steps, lambda connection, _data: connection.answer([bytes(8 << 20)]))
+
+
+def test_a_close_by_the_dispatcher_ends_the_rest_and_sends_what_was_answered() -> None:
+    def close_on_two(connection: Connection, data: bytes) -> None:
+        if data == body(2):
+            connection.close()
+        else:
+            connection.answer([frame(data)])
+
+    async def steps(pair: Pair) -> None:
+        await pair.send(b"".join(frame(body(number)) for number in range(4)))
+        assert await pair.receive(100) == frame(body(0)) + frame(body(1))
+        assert pair.frames == [body(0), body(1), body(2)]
+
+    story(steps, close_on_two)
+
+
+def test_an_idle_connection_holds_no_buffer() -> None:
+    async def steps(pair: Pair) -> None:
+        for size in (8, SMALL, LARGE + 1):
+            data = frame(body(1, size))
+            sending = asyncio.ensure_future(pair.send(data))
+            await pair.receive(len(data))
+            await sending
+            assert pair.connection._buffer is None
+            assert pair.connection.idle
+
+    story(steps)
+
+
+def test_the_pool_keeps_a_few_buffers_and_no_more() -> None:
+    pool = BufferPool()
+    for large in (False, True):
+        lent = [pool.take(large) for _ in range(100)]
+        for buffer in lent:
+            pool.give_back(buffer)
+    pool.give_back(pool.take_for(LARGE * 10, LARGE))
+    kept = sum(buffer.size for buffer in (*pool._small, *pool._large))
+    assert kept <= 32 * SMALL + 4 * LARGE
+    assert pool.take(large=False).size == SMALL
+
+
+@pytest.mark.parametrize("have", [SMALL, LARGE, 3 * LARGE])
+def test_room_grows_with_what_has_come(have: int) -> None:
+    buffer = BufferPool().take_for(1 << 30, have)
+    assert have < buffer.size <= max(2 * have, 2 * LARGE)
