@@ -50,7 +50,7 @@ class Sizes:
 
 
 FULL = Sizes(
-    starts=3, rounds=3, records_100=2_000_000, records_1024=400_000, small=60_000, trips=2000, trip_repeats=2,
+    starts=3, rounds=5, records_100=2_000_000, records_1024=400_000, small=60_000, trips=2000, trip_repeats=2,
     warm_up_records=12_000_000, warm_up_at_most=20_000_000, partition_records=1_000_000,
     partitions=PARTITIONS, connections=CONNECTIONS, cold_mb=3000, cold_repeats=3,
 )  # fmt: skip

@@ -20,6 +20,7 @@ class Housekeeping:
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
+        self._at_work: set[asyncio.Future[None]] = set()
 
     def every(self, interval_ms: int, step: Step, *, first_ms: int | None = None) -> None:
         """Run `step` every `interval_ms`, for the first time after `first_ms`."""
@@ -30,14 +31,16 @@ class Housekeeping:
         """End all steps; one that is at work is waited for."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._at_work, return_exceptions=True)
 
-    @staticmethod
-    async def _run(interval: float, step: Step, first: float) -> None:
+    async def _run(self, interval: float, step: Step, first: float) -> None:
         await asyncio.sleep(first)
         while True:
             try:
-                await asyncio.shield(asyncio.ensure_future(step()))
+                work = asyncio.ensure_future(step())
+                self._at_work.add(work)
+                work.add_done_callback(self._at_work.discard)
+                await asyncio.shield(work)
             except asyncio.CancelledError:
                 raise
             except Exception:

@@ -18,6 +18,7 @@ class StoredBatch(NamedTuple):
     magic: int
     codec: str
     log_append_time: bool
+    producer_id: int
 
 
 def batches(server: ServerProcess, topic: str, partition: int = 0) -> list[StoredBatch]:
@@ -28,6 +29,7 @@ def batches(server: ServerProcess, topic: str, partition: int = 0) -> list[Store
         at = 0
         while at + 61 <= len(data):
             base_offset, length, _, magic, _, attributes = struct.unpack_from(">qiibIh", data, at)
-            found.append(StoredBatch(base_offset, magic, CODEC_NAMES[attributes & 7], bool(attributes & 8)))
+            (producer_id,) = struct.unpack_from(">q", data, at + 43)
+            found.append(StoredBatch(base_offset, magic, CODEC_NAMES[attributes & 7], bool(attributes & 8), producer_id))
             at += 12 + length
     return found

@@ -12,8 +12,32 @@ from ottla.records.codecs import Codec
 from ottla.wire.frame import encode_request
 from ottla.wire.schema import Field, Request, Struct
 
-NAMES = ("fuzz", "fuzz", "fuzz", "lz4", "old", "a", "b.c", "b_c", "", "x" * 250, "..", "no/such", "ä√", "__consumer_offsets", "1001",
-         "retention.ms", "cleanup.policy", "compression.type", "segment.bytes", "60000", "delete", "range", "consumer", "\n\x00")  # fmt: skip
+NAMES = (
+    "fuzz",
+    "fuzz",
+    "fuzz",
+    "lz4",
+    "old",
+    "a",
+    "b.c",
+    "b_c",
+    "",
+    "x" * 250,
+    "..",
+    "no/such",
+    "ä√",
+    "__consumer_offsets",
+    "1001",
+    "retention.ms",
+    "cleanup.policy",
+    "compression.type",
+    "segment.bytes",
+    "60000",
+    "delete",
+    "range",
+    "consumer",
+    "\n\x00",
+)
 NUMBERS = (-1, 0, 0, 1, 1, 2, 3, 5, 100, -2, -3, 1001, 6000, 10_000)
 RANGES = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32, "int64": 63}
 # What would make the broker wait or work for long without telling us anything new.
@@ -75,8 +99,13 @@ def _number(name: str, kind: str, rng: random.Random) -> int:
 
 def records(rng: random.Random) -> bytes:
     """A batch, mostly sound; sometimes with a flipped byte."""
-    rows = [Record(offset, rng.choice((0, 1_700_000_000_000)), rng.choice((None, b"k")), rng.randbytes(20), ()) for offset in range(3)]
-    batch = bytearray(build(rows, codec=rng.choice(tuple(Codec)), producer_id=rng.choice((-1, -1, 7)), producer_epoch=0, base_sequence=0))
+    rows = [
+        Record(offset, rng.choice((0, 1_700_000_000_000)), rng.choice((None, b"k")), rng.randbytes(20), ())
+        for offset in range(3)
+    ]
+    batch = bytearray(
+        build(rows, codec=rng.choice(tuple(Codec)), producer_id=rng.choice((-1, -1, 7)), producer_epoch=0, base_sequence=0)
+    )
     if rng.random() < 0.4:
         batch[rng.randrange(len(batch))] ^= 1 << rng.randrange(8)
     return bytes(batch)

@@ -1,7 +1,7 @@
 """Is the broker well after what was done to it?
 
-Well means: the same process, another connection is answered, memory is where it was, the log has no traceback, and each connection
-that the broker closed has exactly one line.
+Well means: the same process, another connection is answered, memory is where it was, the log has no traceback, and each
+connection that the broker closed has exactly one line.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from ottla.wire.apis.metadata import MetadataRequest, MetadataResponse
 from robustness.raw import RawClient, wait_until
 from support.server import ServerProcess
-
-from ottla.wire.apis.metadata import MetadataRequest, MetadataResponse
 
 _CLOSING = re.compile(r"WARNING Closing 127\.0\.0\.1:(\d+)\b")
 

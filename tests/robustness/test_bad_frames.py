@@ -8,12 +8,12 @@ import socket
 import struct
 
 import pytest
-from robustness.health import Patient
-from robustness.raw import FENCE, fence, frame, header, wait_until
 
 from ottla.model import Error
 from ottla.wire.apis.versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.frame import decode_response, encode_request
+from robustness.health import Patient
+from robustness.raw import FENCE, fence, frame, header, wait_until
 
 MAX_REQUEST = 100 << 20
 
@@ -50,7 +50,9 @@ BODIES = {
     "topic name is not UTF-8": frame(header(3, 1) + struct.pack(">ih", 1, 2) + b"\xc3\x28"),
     "compact array of two billion": frame(header(3, 9) + b"\x00" + b"\xff\xff\xff\xff\x07"),
     "varint without an end": frame(header(3, 9) + b"\x00" + b"\xff" * 12),
-    "records beyond the frame": frame(header(0, 3) + struct.pack(">hhiihs", -1, -1, 1000, 1, 1, b"t") + struct.pack(">iii", 1, 0, 1 << 30)),
+    "records beyond the frame": frame(
+        header(0, 3) + struct.pack(">hhiihs", -1, -1, 1000, 1, 1, b"t") + struct.pack(">iii", 1, 0, 1 << 30)
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Records that lie: wrong checksums, counts, lengths, and little bytes that unpack to much. Refused with Kafka's error, nothing written."""
+"""Records that lie: wrong checksums, counts, lengths, few bytes that unpack to many. Refused with Kafka's error, unwritten."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import cramjam
 import lz4.frame
 import pytest
 from fastcrc.crc32 import iscsi as crc32c
-from robustness.health import Patient
-from robustness.raw import RawClient
 
 from ottla.model import Error
 from ottla.records import legacy
@@ -20,10 +18,12 @@ from ottla.records.batch import Record, build
 from ottla.records.codecs import Codec
 from ottla.wire.apis.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.wire.apis.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
+from robustness.health import Patient
+from robustness.raw import RawClient
 
 NOW = 1_700_000_000_000
 RECORDS = [Record(offset, NOW, b"k%d" % offset, b"value %d" % offset, ()) for offset in range(3)]
-COUNT_AT, DELTA_AT, LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT, BODY_AT = 57, 23, 8, 16, 17, 21, 61
+COUNT_AT, DELTA_AT, LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT, TIMESTAMP_AT, BODY_AT = 57, 23, 8, 16, 17, 21, 27, 61
 
 CORRUPT, INVALID = Error.CORRUPT_MESSAGE, Error.INVALID_RECORD
 
@@ -90,7 +90,7 @@ SOUND = build(RECORDS)
 BATCHES: dict[str, tuple[bytes, set[Error]]] = {
     "wrong checksum": (flipped(SOUND, CRC_AT), {CORRUPT}),
     "a bit of a value": (flipped(SOUND, len(SOUND) - 3), {CORRUPT}),
-    "a bit of the attributes": (flipped(SOUND, ATTRIBUTES_AT + 1), {CORRUPT}),
+    "a bit of its first timestamp": (flipped(SOUND, TIMESTAMP_AT), {CORRUPT}),
     "claims to be longer than it is": (changed(LENGTH_AT, ">i", 100_000, crc=False), {CORRUPT, INVALID}),
     "claims two gigabytes": (changed(LENGTH_AT, ">i", 2**31 - 1, crc=False), {CORRUPT, INVALID}),
     "claims to be shorter": (changed(LENGTH_AT, ">i", 60, crc=False), {CORRUPT, INVALID}),
@@ -145,7 +145,9 @@ def test_a_batch_that_must_be_opened_and_cannot_be(client: RawClient, topic: str
     assert Error(error) in (CORRUPT, INVALID)
 
 
-def message_set(magic: int, at: int | None = None, layout: str = ">i", value: int = 0, crc: bool = False, codec: Codec = Codec.NONE) -> bytes:
+def message_set(
+    magic: int, at: int | None = None, layout: str = ">i", value: int = 0, crc: bool = False, codec: Codec = Codec.NONE
+) -> bytes:
     """Old messages, with one field of the first changed."""
     messages = bytearray(legacy.write_messages(RECORDS, magic, codec=codec))
     if at is not None:
@@ -175,7 +177,19 @@ KEY_AT = {0: 18, 1: 26}
         lambda magic: message_set(magic)[:20],
         lambda magic: message_set(magic, codec=Codec.GZIP)[:-9],
     ],
-    ids=["crc", "2 GB", "negative", "tiny", "huge key", "key of -2", "key beyond", "unknown codec", "not gzip", "cut", "cut gzip"],
+    ids=[
+        "crc",
+        "2 GB",
+        "negative",
+        "tiny",
+        "huge key",
+        "key of -2",
+        "key beyond",
+        "unknown codec",
+        "not gzip",
+        "cut",
+        "cut gzip",
+    ],
 )
 def test_a_lying_message_set_is_refused(topics: Patient, client: RawClient, magic: int, spoil: Callable[[int], bytes]) -> None:
     before = end_offset(client, "plain")
@@ -201,8 +215,12 @@ def packed_zeros(codec: Codec, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("topic", ["to-none", "compacted"])
-@pytest.mark.parametrize(("codec", "size"), [(Codec.GZIP, 256 << 20), (Codec.LZ4, 192 << 20), (Codec.ZSTD, 1 << 30)], ids=["gzip", "lz4", "zstd"])
-def test_a_bomb_is_refused_and_its_memory_given_back(topics: Patient, client: RawClient, topic: str, codec: Codec, size: int) -> None:
+@pytest.mark.parametrize(
+    ("codec", "size"), [(Codec.GZIP, 256 << 20), (Codec.LZ4, 192 << 20), (Codec.ZSTD, 1 << 30)], ids=["gzip", "lz4", "zstd"]
+)
+def test_a_bomb_is_refused_and_its_memory_given_back(
+    topics: Patient, client: RawClient, topic: str, codec: Codec, size: int
+) -> None:
     packed = packed_zeros(codec, size)
     assert len(packed) < 1_040_000
     with topics.unharmed(grows_mb=12):
@@ -229,6 +247,8 @@ def test_what_was_refused_with_acks_0_closes_with_one_line(topics: Patient) -> N
         from ottla.wire.frame import encode_request  # noqa: PLC0415
 
         data = TopicProduceData(name="plain", partition_data=[PartitionProduceData(index=0, records=flipped(SOUND, CRC_AT))])
-        client.send(encode_request(ProduceRequest(acks=0, transactional_id=None, timeout_ms=1000, topic_data=[data]), 9, 1, None))
+        client.send(
+            encode_request(ProduceRequest(acks=0, transactional_id=None, timeout_ms=1000, topic_data=[data]), 9, 1, None)
+        )
         assert client.closed()
         topics.check_lines([client.port])

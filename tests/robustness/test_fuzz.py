@@ -11,13 +11,13 @@ import struct
 from dataclasses import dataclass, field
 
 import pytest
-from robustness import fuzz
-from robustness.health import Patient
-from robustness.raw import FENCE, Hung, RawClient, fence
 
 from ottla.wire.apis.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.frame import decode_response
 from ottla.wire.schema import Malformed, Request
+from robustness import fuzz
+from robustness.health import Patient
+from robustness.raw import FENCE, Hung, RawClient, fence
 
 SOAK = bool(os.environ.get("OTTLA_SOAK"))
 COUNT = 10_000 if SOAK else 2_000
@@ -40,10 +40,16 @@ def create_topics(patient: Patient) -> None:
     wanted = [
         CreatableTopic(name="fuzz", num_partitions=4, replication_factor=1),
         CreatableTopic(
-            name="lz4", num_partitions=4, replication_factor=1, configs=[CreatableTopicConfig(name="compression.type", value="lz4")]
+            name="lz4",
+            num_partitions=4,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name="compression.type", value="lz4")],
         ),
         CreatableTopic(
-            name="old", num_partitions=4, replication_factor=1, configs=[CreatableTopicConfig(name="cleanup.policy", value="compact")]
+            name="old",
+            num_partitions=4,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name="cleanup.policy", value="compact")],
         ),
     ]
     with patient.connect() as client:
@@ -64,7 +70,9 @@ def storm(patient: Patient, seed: int, count: int) -> Tally:
         try:
             outcome = exchange(client, data, case, number)
         except AssertionError as problem:
-            raise AssertionError(f"seed {seed}, request {number} ({case[0].name} v{case[1]}): {problem}\n{data.hex()}") from problem
+            raise AssertionError(
+                f"seed {seed}, request {number} ({case[0].name} v{case[1]}): {problem}\n{data.hex()}"
+            ) from problem
         if outcome == "closed":
             tally.closed.append(client.port)
         tally.answered += outcome == "answered"
@@ -122,7 +130,7 @@ def test_fuzzed_requests_over_every_api_and_version(patient: Patient) -> None:
 
 
 def test_every_api_and_version_answers_a_sound_request(patient: Patient) -> None:
-    """Random but well-formed requests are always answered, and the answer can be read: nothing that is well-formed is hung up on."""
+    """Random but well-formed requests are answered, and the answer can be read: nothing that is well-formed is hung up on."""
     create_topics(patient)
     for case in fuzz.served():
         for seed in range(3):
@@ -132,5 +140,7 @@ def test_every_api_and_version_answers_a_sound_request(patient: Patient) -> None
             with patient.connect() as client:
                 outcome = exchange(client, data, case, seed)
                 acks_zero = cls.name == "ProduceRequest" and outcome in ("silent", "closed")
-                assert outcome in ("answered", "abandoned") or acks_zero, f"{cls.name} v{version} seed {seed}: {outcome} {data.hex()}"
+                assert outcome in ("answered", "abandoned") or acks_zero, (
+                    f"{cls.name} v{version} seed {seed}: {outcome} {data.hex()}"
+                )
     patient.check()

@@ -19,14 +19,19 @@ from typing import Self
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from support.server import ServerProcess
 
 SOAK = bool(os.environ.get("OTTLA_SOAK"))
 KILLS = 30 if SOAK else 5
 PARTITIONS = 4
 TOPIC = "ledger"
-SETTINGS = {"log.segment.bytes": 1 << 20, "log.index.interval.bytes": 512, "log.flush.offset.checkpoint.interval.ms": 500,
-            "log.initial.task.delay.ms": 100}  # fmt: skip
+SETTINGS = {
+    "log.segment.bytes": 1 << 20,
+    "log.index.interval.bytes": 512,
+    "log.flush.offset.checkpoint.interval.ms": 500,
+    "log.initial.task.delay.ms": 100,
+}
 
 Acknowledged = dict[int, dict[int, bytes]]
 
@@ -74,7 +79,9 @@ class Load:
             value = b"%s %d" % (self.name.encode(), number)
             size = 1200 if number % 7 else 60  # segments roll often, batches differ in size
             try:
-                self._producer.produce(TOPIC, value.ljust(size, b"."), partition=number % PARTITIONS, on_delivery=self._delivered)
+                self._producer.produce(
+                    TOPIC, value.ljust(size, b"."), partition=number % PARTITIONS, on_delivery=self._delivered
+                )
                 number += 1
             except BufferError:
                 pass
@@ -110,8 +117,14 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 def read_log(server: ServerProcess, up_to: dict[int, int]) -> dict[int, dict[int, bytes]]:
     """Every record of every partition, by offset, at least up to the given offsets."""
     consumer = Consumer(
-        {"bootstrap.servers": server.bootstrap_servers, "group.id": "auditor", "enable.auto.commit": False, "log_level": 0,
-         "fetch.wait.max.ms": 10, "check.crcs": True}  # fmt: skip
+        {
+            "bootstrap.servers": server.bootstrap_servers,
+            "group.id": "auditor",
+            "enable.auto.commit": False,
+            "log_level": 0,
+            "fetch.wait.max.ms": 10,
+            "check.crcs": True,
+        }
     )
     found: dict[int, dict[int, bytes]] = {partition: {} for partition in range(PARTITIONS)}
     missing = {partition for partition, offset in up_to.items() if offset >= 0}
@@ -131,9 +144,12 @@ def read_log(server: ServerProcess, up_to: dict[int, int]) -> dict[int, dict[int
 
 
 def check(server: ServerProcess, loads: list[Load]) -> int:
-    """Every acknowledged record is at its offset, and no record of a producer is there twice, missing in between, or out of order."""
+    """Every acknowledged record is at its offset; no record of a producer is there twice, missing, or out of order."""
     acknowledged = [load.snapshot() for load in loads]
-    up_to = {partition: max((max(rows.get(partition, {-1: b""})) for rows in acknowledged), default=-1) for partition in range(PARTITIONS)}
+    up_to = {
+        partition: max((max(rows.get(partition, {-1: b""})) for rows in acknowledged), default=-1)
+        for partition in range(PARTITIONS)
+    }
     found = read_log(server, up_to)
     checked = 0
     for rows in acknowledged:
@@ -148,7 +164,9 @@ def check(server: ServerProcess, loads: list[Load]) -> int:
             producer, _, number = value.rpartition(b" ")
             numbers[producer].append(int(number))
         for producer, sent in numbers.items():
-            assert sent == list(range(partition, sent[-1] + 1, PARTITIONS)), f"{producer!r} in partition {partition}: lost, doubled or mixed up"
+            assert sent == list(range(partition, sent[-1] + 1, PARTITIONS)), (
+                f"{producer!r} in partition {partition}: lost, doubled or mixed up"
+            )
     return checked
 
 
@@ -194,7 +212,10 @@ def test_no_acknowledged_record_is_lost_by_kill_9(server: ServerProcess) -> None
             spoilt = spoil(Path(server.directory), rng)
             server.start()
             checked = check(server, loads)
-            print(f"kill {kill}: {spoilt}, answered again after {server.started_in * 1000:.0f} ms, {checked} acknowledged records there")
+            print(
+                f"kill {kill}: {spoilt}, answered again after {server.started_in * 1000:.0f} ms, "
+                f"{checked} acknowledged records there"
+            )
     for load in loads:
         assert not load.problems
     checked = check(server, loads)
@@ -208,7 +229,9 @@ def test_topics_and_their_settings_survive_kill_9(server: ServerProcess) -> None
     """What an administrator was told is done is done."""
     admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 0})
     for number in range(3):
-        admin.create_topics([NewTopic(f"kept-{number}", 2, 1, config={"retention.ms": f"{1000 + number}"})])[f"kept-{number}"].result()
+        admin.create_topics([NewTopic(f"kept-{number}", 2, 1, config={"retention.ms": f"{1000 + number}"})])[
+            f"kept-{number}"
+        ].result()
         admin.create_topics([NewTopic(f"gone-{number}", 1, 1)])[f"gone-{number}"].result()
         admin.delete_topics([f"gone-{number}"])[f"gone-{number}"].result()
         server.kill()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from pathlib import Path
 
 import pytest
-from robustness.health import Patient
-from robustness.raw import RawClient, fence, wait_until
-from support.server import ServerProcess
 
 from ottla.model import Error
 from ottla.records.batch import Record, build
@@ -23,6 +21,9 @@ from ottla.wire.apis.topics import (
     CreateTopicsResponse,
 )
 from ottla.wire.frame import encode_request
+from robustness.health import Patient
+from robustness.raw import RawClient, fence, wait_until
+from support.server import ServerProcess
 
 NOW = 1_700_000_000_000
 
@@ -105,7 +106,9 @@ def test_more_partitions_than_a_request_may_ask_for(patient: Patient, partitions
     with patient.unharmed(grows_mb=4), patient.connect() as client:
         assert create(client, "many", partitions) == Error.POLICY_VIOLATION
         assert create(client, "few", 1) in (Error.NONE, Error.TOPIC_ALREADY_EXISTS)
-        grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="few", count=partitions + 1 & 0x7FFFFFFF or 99_999)], timeout_ms=5000)
+        grow = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name="few", count=partitions + 1 & 0x7FFFFFFF or 99_999)], timeout_ms=5000
+        )
         grown = client.ask(grow, 1)
         assert isinstance(grown, CreatePartitionsResponse)
         assert grown.results[0].error_code == Error.POLICY_VIOLATION
@@ -162,7 +165,11 @@ def test_idle_connections_are_closed_and_waiting_ones_are_not(tmp_path: Path) ->
             assert create(client, "loud", 1) == 0
             for _ in range(8):
                 assert client.produce("loud", build([Record(0, NOW, None, bytes(900_000), ())]))[0] == 0
-        with RawClient(server.port) as idle, RawClient(server.port) as waiting, RawClient(server.port, receive_buffer=4096) as deaf:
+        with (
+            RawClient(server.port) as idle,
+            RawClient(server.port) as waiting,
+            RawClient(server.port, receive_buffer=4096) as deaf,
+        ):
             idle.send(fence())
             waiting.send(fetches("quiet", 1, wait_ms=1500))
             deaf.send(fetches("loud", 3))
@@ -173,3 +180,26 @@ def test_idle_connections_are_closed_and_waiting_ones_are_not(tmp_path: Path) ->
             while deaf.read_frame() is not None:
                 frames += 1
             assert frames < 3, "it took nothing of its answer for longer than that"
+
+
+def test_out_of_file_descriptors(tmp_path: Path) -> None:
+    """More clients than the system allows: those who are there are served, the others wait, and all goes on afterwards."""
+    with ServerProcess(str(tmp_path / "data")) as server:
+        used = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used + 10, used + 10))
+        first = RawClient(server.port)
+        first.send(fence())
+        assert first.read_frame() is not None
+        crowd = [RawClient(server.port) for _ in range(40)]
+        wait_until(lambda: "Cannot accept" in server.log())
+        first.send(fence())
+        assert first.read_frame() is not None
+        time.sleep(0.3)
+        assert server.log().count("Cannot accept") < 5, "it is said now and then, not for ever and ever"
+        for client in crowd:
+            client.close()
+        with RawClient(server.port) as late:
+            late.send(fence())
+            assert late.read_frame() is not None
+        first.close()
+        assert "Traceback" not in server.log()

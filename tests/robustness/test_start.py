@@ -1,4 +1,4 @@
-"""A start that cannot be ends with one line that says what, where and what to do, exit code 1, no traceback. And how a broker stops."""
+"""A start that cannot be ends with one line (what, where, what to do), exit code 1 and no traceback. And how a broker stops."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from robustness.raw import wait_until
-from support.server import ServerProcess, answers, free_port
 
 from ottla.wire.apis.metadata import MetadataRequest, MetadataResponse
+from robustness.raw import wait_until
+from support.server import ServerProcess, answers, free_port
 
 CLEAN_MARK = ".kafka_cleanshutdown"
 
@@ -74,7 +74,9 @@ def test_a_bad_value_in_a_file(tmp_path: Path) -> None:
     assert "num.io.threads=none is not valid" in one_line(start(str(file)))
 
 
-@pytest.mark.parametrize("content", [b"broker.rack=\\uzzzz\n", b"broker.rack=caf\xe9\nnum.io.threads=x\n"], ids=["escape", "latin-1"])
+@pytest.mark.parametrize(
+    "content", [b"broker.rack=\\uzzzz\n", b"broker.rack=caf\xe9\nnum.io.threads=x\n"], ids=["escape", "latin-1"]
+)
 def test_a_file_that_cannot_be_read_as_properties(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "server.properties"
     file.write_bytes(content)

@@ -153,10 +153,11 @@ class _Reading:
         assert self._session is not None
         try:
             self._read(tuple(self._session.pending))
+            self._answer()
         except NotCached as cold:
             self._later(cold.warm, self._read_again)
-            return
-        self._answer()
+        except Exception:
+            self._give_up()  # a timer or somebody else's append called us: they must not suffer for it
 
     def _read(self, candidates: Iterable[Wanted]) -> None:
         """What these have now, within the bounds."""
@@ -267,14 +268,17 @@ class _Reading:
         async def work() -> None:
             try:
                 await services.run_blocking(blocking)
+                if not self._ctx.connection.closed:
+                    then()
             except Exception:
-                log.exception("Reading for %s failed", self._ctx.client_host)
-                self._ctx.connection.close()
-                return
-            if not self._ctx.connection.closed:
-                then()
+                self._give_up()
 
         services.spawn(work())
+
+    def _give_up(self) -> None:
+        """Called while an exception is in hand: tell the operator, and let the client try again."""
+        log.exception("Reading for %s failed; closing its connection", self._ctx.client_host)
+        self._ctx.connection.close()
 
 
 def _warm(regions: list[FileSlice]) -> None:

@@ -23,6 +23,10 @@ class _Lazy(click.Group):
         command: click.Command = import_module(f"ottla.cli.{name.replace('-', '_')}").command
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(_COMMANDS.items()))
+
 
 @click.command(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ottla")

@@ -60,7 +60,9 @@ def _unescape(text: str) -> str:
             at += 1
         elif text[at + 1] == "u":
             if not _CODE_UNIT.match(text[at + 2 : at + 6]):
-                raise ConfigError(f"{text[at : at + 6]} in a properties file is not valid: allowed is \\u and four hexadecimal digits")
+                raise ConfigError(
+                    f"{text[at : at + 6]} in a properties file is not valid: allowed is \\u and four hexadecimal digits"
+                )
             out.append(chr(int(text[at + 2 : at + 6], 16)))
             at += 6
         else:

@@ -9,7 +9,7 @@ from ottla.model import Error, KafkaError
 
 MAX_NAME_LENGTH = 249
 MAX_NEW_PARTITIONS = 10_000
-"""In one request. Apache Kafka's newer controllers have the same bound: a mistyped number must not fill a disk with directories."""
+"""In one request. Apache Kafka's newer controllers have this bound too: a typing error must not fill a disk with directories."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
@@ -43,7 +43,8 @@ def check_new_partitions(count: int, room: int = MAX_NEW_PARTITIONS) -> None:
     """Raise POLICY_VIOLATION for more partitions than one request may ask for, of which `room` are left."""
     if count > room:
         raise KafkaError(
-            Error.POLICY_VIOLATION, f"Excessively large number of partitions per request: at most {MAX_NEW_PARTITIONS} are allowed."
+            Error.POLICY_VIOLATION,
+            f"Excessively large number of partitions per request: at most {MAX_NEW_PARTITIONS} are allowed.",
         )
 
 

@@ -6,7 +6,21 @@
 The broker runs on a loop of its own in a thread of this process: it starts in a moment, and `broker.faults` can reach it.
 """
 
-from ottla.model import Error
-from ottla.testing.broker import Broker, PlannedFaults
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ottla.model import Error
+    from ottla.testing.broker import Broker, PlannedFaults
 
 __all__ = ["Broker", "Error", "PlannedFaults"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the broker when it is first asked for: every pytest session imports this package, for the sake of its plugin."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from ottla.testing import broker  # noqa: PLC0415
+
+    return getattr(broker, name)

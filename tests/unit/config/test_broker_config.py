@@ -1,4 +1,4 @@
-"""The whole configuration: fallbacks, what was set and what was not, listeners, and what only all settings together can tell."""
+"""The whole configuration: fallbacks, what was set and what was not, listeners, and what only all together can tell."""
 
 from __future__ import annotations
 

@@ -114,9 +114,15 @@ def test_names_that_cannot_be(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "existing", "collides"),
-    [("a.b", ["a_b"], True), ("a_b", ["a.b"], True), ("a.b", ["a.b"], False), ("a.b", ["a-b", "ab"], False), ("ab", ["a.b"], False),
-     ("a.b_c", ["a_b.c"], True)],
-)  # fmt: skip
+    [
+        ("a.b", ["a_b"], True),
+        ("a_b", ["a.b"], True),
+        ("a.b", ["a.b"], False),
+        ("a.b", ["a-b", "ab"], False),
+        ("ab", ["a.b"], False),
+        ("a.b_c", ["a_b.c"], True),
+    ],
+)
 def test_names_that_share_a_metric(name: str, existing: list[str], collides: bool) -> None:
     if collides:
         with pytest.raises(KafkaError, match="collides"):

@@ -1,4 +1,4 @@
-"""The embedded store keeps ZooKeeper's promises: all or nothing, versions, watches, sessions, and nothing is lost that was answered."""
+"""The embedded store keeps ZooKeeper's promises: all or nothing, versions, watches, sessions; what was answered is not lost."""
 
 from __future__ import annotations
 
@@ -106,7 +106,9 @@ def test_all_or_nothing(tmp_path: Path, operations: list[Operation], error: type
 
 def test_a_transaction_sees_its_own_writes() -> None:
     async def steps(store: EmbeddedStore) -> None:
-        versions = await store.commit([Create("/a"), Set("/a", b"x", version=0), Check("/a", 1), Delete("/a", version=1), Create("/a", b"new")])
+        versions = await store.commit(
+            [Create("/a"), Set("/a", b"x", version=0), Check("/a", 1), Delete("/a", version=1), Create("/a", b"new")]
+        )
         assert len(versions) == 5
         assert await store.get("/a") == Node(b"new", 0)
 

@@ -1,4 +1,4 @@
-"""Nodes exactly as Apache Kafka 3.9.1 wrote them into its ZooKeeper (read with a ZooKeeper client after creating these topics)."""
+"""Nodes exactly as Apache Kafka 3.9.1 wrote them into its ZooKeeper, read from there with a ZooKeeper client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ BROKER_IN_RACK = (
     b'"rack":"r1","jmx_port":-1,"port":19492,"host":"localhost","version":5,"timestamp":"1794819781289"}'
 )
 GROWN_TOPIC = (
-    b'{"partitions":{"0":[1],"1":[1],"2":[1]},"topic_id":"YKuIgAE5TJqD2XC7jpat6Q","adding_replicas":{},"removing_replicas":{},"version":3}'
+    b'{"partitions":{"0":[1],"1":[1],"2":[1]},"topic_id":"YKuIgAE5TJqD2XC7jpat6Q",'
+    b'"adding_replicas":{},"removing_replicas":{},"version":3}'
 )
 WIDE_TOPIC = (
     b'{"partitions":{"11":[1],"0":[1],"1":[1],"2":[1],"3":[1],"4":[1],"5":[1],"6":[1],"7":[1],"8":[1],"9":[1],"10":[1]},'
@@ -44,7 +45,9 @@ BLOCK = b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}'
     ],
     ids=["broker", "broker in a rack", "topic", "partition state", "controller", "producer ids"],
 )
-def test_byte_for_byte(node: BrokerNode | TopicNode | PartitionStateNode | ControllerNode | ProducerIdBlock, data: bytes) -> None:
+def test_byte_for_byte(
+    node: BrokerNode | TopicNode | PartitionStateNode | ControllerNode | ProducerIdBlock, data: bytes
+) -> None:
     assert node.encode() == data
 
 
@@ -59,7 +62,7 @@ def test_what_apache_kafka_wrote_is_read() -> None:
     assert BrokerNode.decode(1, BROKER_IN_RACK).rack == "r1"
     assert BrokerNode.decode(1, BROKER).endpoints == ("PLAINTEXT://127.0.0.1:19492",)
     wide = TopicNode.decode("orders", WIDE_TOPIC)
-    assert wide.partitions == {number: (1,) for number in range(12)}
+    assert wide.partitions == dict.fromkeys(range(12), (1,))
     assert json.loads(wide.encode()) == json.loads(WIDE_TOPIC)
     assert PartitionStateNode.decode(STATE) == PartitionStateNode(1, 0, (1,), 1)
     assert ControllerNode.decode(CONTROLLER) == ControllerNode(1, 1794819666603)

@@ -131,7 +131,9 @@ def test_many_frames_at_once_are_answered_in_order(count: int) -> None:
     story(steps)
 
 
-@pytest.mark.parametrize("size", [SMALL - 5, SMALL - 4, SMALL - 3, SMALL, SMALL + 1, LARGE - 4, LARGE, LARGE + 1, 2 * LARGE + 7, MAX_REQUEST])
+@pytest.mark.parametrize(
+    "size", [SMALL - 5, SMALL - 4, SMALL - 3, SMALL, SMALL + 1, LARGE - 4, LARGE, LARGE + 1, 2 * LARGE + 7, MAX_REQUEST]
+)
 def test_large_frames_among_small_ones(size: int) -> None:
     async def steps(pair: Pair) -> None:
         bodies = [body(0), body(1, size), body(2), body(3, size), body(4)]
