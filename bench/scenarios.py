@@ -43,6 +43,7 @@ class Sizes:
     warm_up_records: int
     warm_up_at_most: int
     partition_records: int
+    partition_trips: int
     partitions: tuple[int, ...]
     connections: tuple[int, ...]
     cold_mb: int
@@ -51,12 +52,12 @@ class Sizes:
 
 FULL = Sizes(
     starts=3, rounds=5, records_100=2_000_000, records_1024=400_000, small=60_000, trips=2000, trip_repeats=2,
-    warm_up_records=12_000_000, warm_up_at_most=20_000_000, partition_records=1_000_000,
+    warm_up_records=12_000_000, warm_up_at_most=20_000_000, partition_records=1_000_000, partition_trips=1000,
     partitions=PARTITIONS, connections=CONNECTIONS, cold_mb=3000, cold_repeats=3,
 )  # fmt: skip
 QUICK = Sizes(
     starts=1, rounds=1, records_100=500_000, records_1024=100_000, small=15_000, trips=2000, trip_repeats=1,
-    warm_up_records=2_000_000, warm_up_at_most=2_000_000, partition_records=200_000,
+    warm_up_records=2_000_000, warm_up_at_most=2_000_000, partition_records=200_000, partition_trips=300,
     partitions=PARTITIONS, connections=CONNECTIONS, cold_mb=500, cold_repeats=1,
 )  # fmt: skip
 
@@ -183,7 +184,7 @@ class Bench:
                 }  # fmt: skip
                 self.add(f"partitions.{count}.produce", self.load("produce", **what)["cpu_s_per_gb"])
                 self.add(f"partitions.{count}.consume", self.load("consume", **what)["cpu_s_per_gb"])
-                figures = self.load("round_trips", topic=topic, partitions=count, trips=self.sizes.trips)
+                figures = self.load("round_trips", topic=topic, partitions=count, trips=self.sizes.partition_trips)
                 self.add(f"partitions.{count}.trip", figures["p50_ms"])
                 self.add(f"partitions.{count}.rss", rss_mb(self.broker.pid))
 

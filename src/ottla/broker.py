@@ -8,7 +8,6 @@ close the logs with a clean mark, leave the store. Nothing here decides anything
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import socket
@@ -155,7 +154,6 @@ class Broker:
         self._schedule(logs, replicas)
         self._registry = Registry(self.services, self.faults)
         self._server.serve(self._registry)
-        gc.freeze()  # what was built for good need not be looked at by every collection
         self._say_ready()
 
     async def stop(self) -> None:

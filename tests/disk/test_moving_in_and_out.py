@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from support.kafka import ApacheKafka, ZooKeeper
 from support.server import ServerProcess
 

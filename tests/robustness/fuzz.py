@@ -40,8 +40,25 @@ NAMES = (
 )
 NUMBERS = (-1, 0, 0, 1, 1, 2, 3, 5, 100, -2, -3, 1001, 6000, 10_000)
 RANGES = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32, "int64": 63}
-# What would make the broker wait or work for long without telling us anything new.
-SMALL_FIELDS = {"timeout_ms", "num_partitions", "count"}
+# Values that lead far into the broker, and none that would keep it busy for long without telling us anything new.
+LIKELY = {
+    "acks": (-1, 0, 1, 1, 7),
+    "partition": (0, 0, 1, 2, 3, 9),
+    "partition_index": (0, 0, 1, 2, 3, 9),
+    "index": (0, 0, 1, 2, 3, 9),
+    "fetch_offset": (0, 0, 1, 3, 1000),
+    "max_wait_ms": (0, 10, 60_000),
+    "min_bytes": (0, 1, 1_000_000_000),
+    "max_bytes": (0, 1000, 1 << 20),
+    "partition_max_bytes": (0, 1000, 1 << 20),
+    "session_id": (0, 0, 0, 5),
+    "session_epoch": (-1, 0, 1),
+    "current_leader_epoch": (-1, -1, 0, 3),
+    "timeout_ms": (-1, 0, 1),
+    "num_partitions": (-1, 0, 1, 2, 3),
+    "replication_factor": (-1, 1, 1, 2),
+    "count": (-1, 0, 5, 6),
+}
 
 
 def served() -> list[tuple[type[Request], int]]:
@@ -66,14 +83,15 @@ def message(cls: type[Struct], version: int, rng: random.Random) -> Any:
 
 def _value(field: Field, version: int, rng: random.Random) -> Any:
     kind = field.kind
-    if field.nullable_since <= version and field.tag is None and rng.random() < 0.15:
+    often_null = 0.8 if field.name == "transactional_id" else 0.15
+    if field.nullable_since <= version and field.tag is None and rng.random() < often_null:
         return None
     if kind == "array":
         return [_value(field.element, version, rng) for _ in range(rng.choice((0, 1, 1, 1, 2, 3)))]
     if kind == "struct":
         return message(field.struct, version, rng)
     if kind == "string":
-        return rng.choice(NAMES)
+        return rng.choice(NAMES[:5] if field.name in ("topic", "name") and rng.random() < 0.7 else NAMES)
     if kind == "boolean":
         return rng.random() < 0.5
     if kind == "float64":
@@ -90,8 +108,10 @@ def _value(field: Field, version: int, rng: random.Random) -> Any:
 def _number(name: str, kind: str, rng: random.Random) -> int:
     bits = RANGES[kind]
     low = 0 if kind.startswith("u") else -(2**bits)
-    if name in SMALL_FIELDS:
-        return rng.choice((-1, 0, 1, 2, 3))
+    if name in LIKELY and rng.random() < 0.9:
+        return rng.choice(LIKELY[name])
+    if name == "num_partitions":
+        return rng.choice((0, 2**31 - 1))
     if rng.random() < 0.1:
         return rng.choice((low, 2**bits - 1, rng.randrange(low, 2**bits)))
     return min(max(rng.choice(NUMBERS), low), 2**bits - 1)

@@ -15,7 +15,7 @@ from fastcrc.crc32 import iscsi as crc32c
 from ottla.model import Error
 from ottla.records import legacy
 from ottla.records.batch import Record, build
-from ottla.records.codecs import Codec
+from ottla.records.codecs import Codec, compress
 from ottla.wire.apis.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.wire.apis.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
 from robustness.health import Patient
@@ -143,6 +143,21 @@ LIES_INSIDE = {
 def test_a_batch_that_must_be_opened_and_cannot_be(client: RawClient, topic: str, codec: Codec, body: bytes) -> None:
     error, _ = client.produce(topic, with_body(body, codec))
     assert Error(error) in (CORRUPT, INVALID)
+
+
+INSIDE = {
+    "counts more": (SOUND[BODY_AT:], 5),
+    "counts fewer": (SOUND[BODY_AT:], 2),
+    "bytes behind the last record": (SOUND[BODY_AT:] + b"xx", 3),
+    "a record of negative length": (b"\x01" + SOUND[BODY_AT + 1 :], 3),
+}
+
+
+@pytest.mark.parametrize("topic", ["to-lz4", "to-none", "compacted"])
+@pytest.mark.parametrize(("area", "count"), INSIDE.values(), ids=list(INSIDE))
+def test_lies_inside_a_compressed_batch_that_is_opened(client: RawClient, topic: str, area: bytes, count: int) -> None:
+    error, _ = client.produce(topic, with_body(compress(Codec.GZIP, area), Codec.GZIP, count))
+    assert Error(error) is INVALID
 
 
 def message_set(

@@ -62,6 +62,8 @@ def storm(patient: Patient, seed: int, count: int) -> Tally:
     tally = Tally()
     client: RawClient | None = None
     for number in range(count):
+        if number % 25 == 0:
+            create_topics(patient)  # fuzzed requests delete them, too
         rng = random.Random(f"{seed} {number}")
         case = cases[number % len(cases)]
         data = fuzz.request(case, number, rng)
@@ -144,3 +146,15 @@ def test_every_api_and_version_answers_a_sound_request(patient: Patient) -> None
                     f"{cls.name} v{version} seed {seed}: {outcome} {data.hex()}"
                 )
     patient.check()
+
+
+def test_the_broker_starts_again_over_what_it_was_fed(patient: Patient) -> None:
+    """Nothing that a client sent may keep a broker from its next start, after a stop or after a kill."""
+    create_topics(patient)
+    storm(patient, 3, 1_000)
+    server = patient.server
+    assert server.stop() == 0
+    server.start()
+    server.kill()
+    server.start()
+    Patient(server).check()

@@ -239,3 +239,36 @@ def test_topics_and_their_settings_survive_kill_9(server: ServerProcess) -> None
         names = set(admin.list_topics(timeout=10).topics)
         assert names == {f"kept-{kept}" for kept in range(number + 1)}
     assert "Traceback" not in server.log()
+
+
+@pytest.mark.slow
+def test_a_clean_stop_under_load(server: ServerProcess) -> None:
+    """SIGTERM while producers and a waiting consumer are connected: a quick end, nothing to recover, nothing lost."""
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 0})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
+    waiting = Consumer(
+        {
+            "bootstrap.servers": server.bootstrap_servers,
+            "group.id": "g",
+            "fetch.wait.max.ms": 60_000,
+            "log_level": 0,
+            "fetch.min.bytes": 100_000_000,
+        }
+    )
+    waiting.subscribe([TOPIC])
+    with Load("only", server.bootstrap_servers, 1500) as load:
+        for _ in range(2):
+            begun = load.count()
+            end = time.monotonic() + 30
+            while load.count() < begun + 500:
+                assert time.monotonic() < end, f"the producer does not go on: {load.problems}"
+                waiting.poll(0.01)
+            stopping = time.monotonic()
+            assert server.stop() == 0
+            assert time.monotonic() - stopping < 5
+            server.start()
+            check(server, [load])
+    assert not load.problems
+    waiting.close()
+    assert "the last stop was not clean" not in server.log()
+    assert "Traceback" not in server.log()

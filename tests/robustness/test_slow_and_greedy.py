@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
+import socket
 import time
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from ottla.wire.apis.topics import (
     CreatePartitionsTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteTopicsRequest,
 )
 from ottla.wire.frame import encode_request
 from robustness.health import Patient
@@ -203,3 +206,28 @@ def test_out_of_file_descriptors(tmp_path: Path) -> None:
             assert late.read_frame() is not None
         first.close()
         assert "Traceback" not in server.log()
+
+
+def test_a_thousand_partitions_made_and_deleted_hold_nobody_up(patient: Patient) -> None:
+    with patient.connect(timeout=60) as greedy:
+        for number, request in enumerate(
+            (
+                CreateTopicsRequest(
+                    topics=[CreatableTopic(name="wide", num_partitions=1500, replication_factor=1)], timeout_ms=9000
+                ),
+                DeleteTopicsRequest(topic_names=["wide"], timeout_ms=9000),
+            )
+        ):
+            greedy.send(encode_request(request, 4, number, None))
+            greedy.sock.setblocking(False)
+            longest = asked = 0.0
+            while True:
+                longest = max(longest, _round_trip(patient))
+                asked += 1
+                with contextlib.suppress(BlockingIOError):
+                    assert greedy.sock.recv(1, socket.MSG_PEEK), "closed"
+                    break
+            greedy.sock.settimeout(10)
+            assert greedy.read_frame() is not None
+            assert asked > 3, "it takes a while: others are served meanwhile"
+            assert longest < 0.5, f"another client waited {longest:.3f} s"

@@ -159,7 +159,8 @@ async def alter_configs(ctx: Context, request: AlterConfigsRequest) -> AlterConf
             if null:
                 raise KafkaError(Error.INVALID_REQUEST, f"Null value not supported for : {','.join(null)}")
             wanted = {config.name: config.value for config in one.configs if config.value is not None}
-            await _store(ctx, one.resource_type, one.resource_name, wanted, request.validate_only)
+            async with ctx.services.configs.changing:
+                await _store(ctx, one.resource_type, one.resource_name, wanted, request.validate_only)
         except KafkaError as problem:
             result.error_code, result.error_message = problem.error, problem.message
         responses.append(result)
@@ -189,10 +190,11 @@ async def incremental_alter_configs(ctx: Context, request: IncrementalAlterConfi
             names = [config.name for config in one.configs]
             if len(set(names)) != len(names):
                 raise KafkaError(Error.INVALID_REQUEST, "A setting is changed twice in one request.")
-            wanted = _current(ctx, one.resource_type, one.resource_name)
-            for config in one.configs:
-                _apply(ctx, wanted, config.name, config.config_operation, config.value)
-            await _store(ctx, one.resource_type, one.resource_name, wanted, request.validate_only)
+            async with ctx.services.configs.changing:
+                wanted = _current(ctx, one.resource_type, one.resource_name)
+                for config in one.configs:
+                    _apply(ctx, wanted, config.name, config.config_operation, config.value)
+                await _store(ctx, one.resource_type, one.resource_name, wanted, request.validate_only)
         except KafkaError as problem:
             result.error_code, result.error_message = problem.error, problem.message
         responses.append(result)

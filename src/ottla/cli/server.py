@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -100,6 +101,7 @@ async def _run(config: BrokerConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     await broker.start()
+    gc.freeze()  # what was built for good need not be looked at by every collection
     try:
         await stop.wait()
     finally:

@@ -99,10 +99,7 @@ class Controller:
                 room -= len(node.partitions)
                 first_states = state.partitions_created(self._state, wanted.name, node.partitions)
                 if not validate_only:
-                    operations += [
-                        Create(f"{znodes.TOPIC_CONFIGS}/{wanted.name}", znodes.encode_config(wanted.config)),
-                        Create(node.path, node.encode()),
-                    ]
+                    operations += [await self._first_settings(wanted), Create(node.path, node.encode())]
                     writes += first_states
                     created.append(wanted.name)
                     self._state.topics[wanted.name] = node
@@ -125,6 +122,11 @@ class Controller:
                     ", ".join(f"topic {n} with {len(self._state.topics[n].partitions)} partitions" for n in created),
                 )
         return results
+
+    async def _first_settings(self, wanted: NewTopic) -> Operation:
+        """A new topic's settings; those that an earlier topic of its name left behind are replaced."""
+        path, data = f"{znodes.TOPIC_CONFIGS}/{wanted.name}", znodes.encode_config(wanted.config)
+        return Set(path, data) if await self._store.get(path) is not None else Create(path, data)
 
     def _lay_out(self, wanted: NewTopic, room: int) -> TopicNode:
         """The topic's node, or the reason why it may not be."""

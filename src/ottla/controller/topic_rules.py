@@ -9,7 +9,7 @@ from ottla.model import Error, KafkaError
 
 MAX_NAME_LENGTH = 249
 MAX_NEW_PARTITIONS = 10_000
-"""In one request. Apache Kafka's newer controllers have this bound too: a typing error must not fill a disk with directories."""
+"""In one request. Apache Kafka's newer controllers have this bound too: a slip of the hand must not fill a disk."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 

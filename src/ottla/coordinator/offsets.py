@@ -16,6 +16,7 @@ from ottla.coordinator.records import CommittedOffset, OffsetRecord
 from ottla.coordinator.settings import GroupSettings
 from ottla.model import NO_TIMESTAMP, Error, TopicPartition
 
+_LAST_TIMESTAMP = 2**63 - 1
 _NOTHING: Mapping[TopicPartition, CommittedOffset] = {}
 
 
@@ -75,7 +76,8 @@ def commit_records(
             continue
         errors[commit.partition] = Error.NONE
         timestamp = now_ms if commit.timestamp == NO_TIMESTAMP else commit.timestamp
-        expires = NO_TIMESTAMP if retention_ms == NO_TIMESTAMP else timestamp + retention_ms
+        # Old clients may ask for any retention, and "for ever" is usually the largest number there is.
+        expires = NO_TIMESTAMP if retention_ms == NO_TIMESTAMP else min(max(timestamp + retention_ms, 0), _LAST_TIMESTAMP)
         value = CommittedOffset(commit.offset, commit.leader_epoch, metadata, timestamp, expires)
         records.append(OffsetRecord(group_id, commit.partition, value))
     return records, errors

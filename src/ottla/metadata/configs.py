@@ -18,6 +18,8 @@ class Configs:
         self._store = store
         self.topic_changed: Callable[[str], None] = lambda _topic: None
         self.brokers_changed: Callable[[], None] = lambda: None
+        self.changing = asyncio.Lock()
+        """Held from reading settings to writing them back changed, so that no change is lost under another."""
         self._topics: dict[str, dict[str, str]] = {}
         self._brokers: dict[str, dict[str, str]] = {}
         self._reading: set[asyncio.Task[None]] = set()

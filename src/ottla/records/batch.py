@@ -41,6 +41,7 @@ __all__ = [
     "read_marker",
     "read_records",
     "recompress",
+    "repack",
     "split",
     "with_log_append_time",
 ]
@@ -297,7 +298,11 @@ def recompress(
     buf: Buffer, pos: int, header: BatchHeader, codec: Codec, *, level: int | None = None, limit: int = MAX_UNPACKED
 ) -> bytes:
     """The same batch under another codec: the records' bytes are packed anew, none is opened."""
-    area = payload(buf, pos, header, limit)
+    return repack(header, payload(buf, pos, header, limit), codec, level)
+
+
+def repack(header: BatchHeader, area: Buffer, codec: Codec, level: int | None = None) -> bytes:
+    """The batch of `header` from its unpacked records, under another codec."""
     attributes = header.attributes & ~CODEC_MASK | codec
     return _assemble(header._replace(attributes=attributes), compress(codec, area, level) if codec else area)
 

@@ -6,6 +6,7 @@ controller's `Channel`, so that the broker which is the controller itself is tol
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
@@ -48,13 +49,14 @@ class Replicas:
         """Lead or follow these partitions."""
         self._fence(controller_epoch)
         for topic in topics:
-            config = self._config_of(topic.name)
             for number, state in topic.partitions.items():
                 if self._broker_id not in state.replicas:
                     continue
                 tp = TopicPartition(topic.name, number)
                 existing = self.partitions.get(tp)
+                created = existing is None
                 if existing is None:
+                    config = self._config_of(topic.name)
                     replica = self._logs.logs.get(tp) or self._logs.create(tp, config, topic.topic_id)
                     replica.config = config
                     self.partitions[tp] = existing = Partition(self._broker_id, tp, replica, state)
@@ -63,6 +65,8 @@ class Replicas:
                 else:
                     continue
                 self.role_changed(tp, existing.is_leader)
+                if created:
+                    await asyncio.sleep(0)  # files were made: others have their turn before the next of many
 
     async def stop_replicas(self, controller_epoch: int, partitions: Iterable[TopicPartition], delete: bool) -> None:
         """Give these partitions up, and remove their data if asked to."""
@@ -75,6 +79,7 @@ class Replicas:
                 self.role_changed(tp, False)
             if delete and tp in self._logs.logs:
                 self._logs.delete(tp)
+                await asyncio.sleep(0)  # the same when files go
         if delete:
             self.deleted(given_up)
 

@@ -31,7 +31,7 @@ from ottla.records.batch import (
     BatchHeader,
     payload,
     read_header,
-    recompress,
+    repack,
     split,
     with_log_append_time,
 )
@@ -157,20 +157,22 @@ def _checked(records: memoryview, header: BatchHeader, config: LogConfig, clock:
         raise KafkaError(Error.INVALID_TIMESTAMP, "Producer should not set timestamp type to LogAppendTime.")
     if config.bounded_timestamps and not config.log_append_time:
         _check_timestamps(header, config, clock.now_ms())
-    if config.compact and not attributes & CONTROL_BIT:
+    target = config.target_codec
+    if target == codec:
+        target = None
+    if (config.compact or target is not None) and not attributes & CONTROL_BIT:
         area = payload(records, 0, header)
         if codec and (fault := check_records(area, 0, len(area), header.count)):
             raise KafkaError(Error.INVALID_RECORD, f"The records do not fit their batch: {FAULTS[fault]}")
-        if not keys_present(area, 0, len(area), header.count):
+        if config.compact and not keys_present(area, 0, len(area), header.count):
             raise KafkaError(Error.INVALID_RECORD, "Compacted topic cannot accept message without key")
-    target = config.target_codec
-    if target is not None and target != codec and not attributes & CONTROL_BIT:
-        packed = recompress(records, 0, header, target, level=config.compression_level)
-        if len(packed) > config.max_message_bytes:
-            raise too_large(len(packed), config)
-        records = memoryview(bytearray(packed))
-        header = read_header(records)
-    elif records.readonly:
+        if target is not None:
+            packed = repack(header, area, target, config.compression_level)
+            if len(packed) > config.max_message_bytes:
+                raise too_large(len(packed), config)
+            records = memoryview(bytearray(packed))
+            header = read_header(records)
+    if records.readonly:
         records = memoryview(bytearray(records))
     if attributes & TIMESTAMP_TYPE_BIT:
         header = _with_create_time(records, header)

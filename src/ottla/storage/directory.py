@@ -36,7 +36,7 @@ class StorageStartError(Exception):
 class DataDirectory:
     """A locked data directory. `unlock` gives it back."""
 
-    __slots__ = ("_lock_fd", "_writing", "clean_shutdown", "path")
+    __slots__ = ("_lock_fd", "_writing", "_written", "clean_shutdown", "path")
 
     def __init__(self, path: str) -> None:
         self.path = os.path.realpath(path)
@@ -59,6 +59,7 @@ class DataDirectory:
         _locked_here.add(self.path)
         self._lock_fd = fd
         self._writing = Lock()
+        self._written: dict[str, bytes] = {}
         self.clean_shutdown = False
 
     def unlock(self) -> None:
@@ -110,12 +111,14 @@ class DataDirectory:
         return self._read(HIGH_WATERMARKS)
 
     def checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
-        """Capture a checkpoint; call what is returned to write it. That blocks: safe in a thread."""
+        """Capture a checkpoint; call what is returned to write it, unless the file says so already. Blocks: safe in a thread."""
         path, content = os.path.join(self.path, name), checkpoints.offsets_table(offsets)
 
         def write() -> None:
             with self._writing:
-                checkpoints.write_atomically(path, content)
+                if self._written.get(name) != content:  # an idle broker lets the disk sleep
+                    checkpoints.write_atomically(path, content)
+                    self._written[name] = content
 
         return write
 

@@ -14,7 +14,7 @@ from ottla.controller.controller import Controller, NewTopic, new_id
 from ottla.metadata import znodes
 from ottla.metadata.embedded import EmbeddedStore
 from ottla.metadata.image import Image, TopicImage
-from ottla.metadata.store import Create, Delete, Operation, Set
+from ottla.metadata.store import BadVersion, Create, Delete, NodeExists, Operation, Set
 from ottla.metadata.znodes import BrokerNode, PartitionStateNode, TopicNode
 from ottla.model import Error, KafkaError, TopicPartition
 
@@ -296,11 +296,23 @@ def test_a_controller_that_stopped_decides_nothing() -> None:
 def test_a_failed_write_leaves_no_topic_behind() -> None:
     async def steps(world: World) -> None:
         controller = await world.controller()
-        await world.store.commit([Create("/config/topics/t", b"in the way")])
-        with pytest.raises(Exception, match="/config/topics/t"):
+        await world.store.commit([Create("/brokers/topics/t", b"in the way")])
+        with pytest.raises(NodeExists, match="/brokers/topics/t"):
             await create(controller, "t")
-        await world.store.commit([Delete("/config/topics/t")])
+        await world.store.commit([Delete("/brokers/topics/t")])
         await create(controller, "t")
+
+    story(steps)
+
+
+def test_settings_that_an_earlier_topic_left_behind_are_replaced() -> None:
+    async def steps(world: World) -> None:
+        controller = await world.controller()
+        await world.store.commit([Create("/config/topics/t", znodes.encode_config({"retention.ms": "1"}))])
+        await create(controller, "t", config={"segment.ms": "2"})
+        node = await world.store.get("/config/topics/t")
+        assert node is not None
+        assert znodes.decode_config(node.data) == {"segment.ms": "2"}
 
     story(steps)
 
@@ -343,7 +355,7 @@ def test_a_node_that_somebody_else_changed_is_not_overwritten() -> None:
         node = await world.store.get("/brokers/topics/t")
         assert node is not None
         await world.store.commit([Set("/brokers/topics/t", node.data)])
-        with pytest.raises(Exception, match="/brokers/topics/t"):
+        with pytest.raises(BadVersion, match="/brokers/topics/t"):
             await controller.create_partitions("t", 2, None, validate_only=False)
         assert len(world.brokers[1].image.topics["t"].partitions) == 1
 

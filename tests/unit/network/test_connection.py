@@ -220,24 +220,25 @@ def test_at_most_one_buffer_is_read_ahead() -> None:
     story(steps, held)
 
 
-def test_a_client_that_does_not_read_is_not_asked_for_more() -> None:
+@pytest.mark.parametrize(("count", "size"), [(5, 3 << 20), (100, 60_000)])
+def test_a_client_that_does_not_read_is_not_asked_for_more(count: int, size: int) -> None:
     """While an answer cannot leave, no further request is looked at; when it has left, all go on, in order."""
 
     async def steps(pair: Pair) -> None:
-        answer = 3 << 20
-        await pair.send(b"".join(frame(body(number)) for number in range(5)))
+        await pair.send(b"".join(frame(body(number)) for number in range(count)))
         await pair.settle()
-        assert len(pair.frames) < 5
         seen = len(pair.frames)
-        await asyncio.sleep(0.02)
-        assert len(pair.frames) == seen
-        for number in range(5):
-            got = await pair.receive(answer)
+        assert seen < count
+        await pair.send(frame(body(count)))
+        await pair.settle()
+        assert len(pair.frames) == seen, "not even when more comes"
+        for number in range(count + 1):
+            got = await pair.receive(size)
             assert got[:8] == b"%08d" % number
-            assert len(got) == answer
-        assert len(pair.frames) == 5
+            assert len(got) == size
+        assert len(pair.frames) == count + 1
 
-    story(steps, lambda connection, data: connection.answer([data.ljust(3 << 20, b"a")]))
+    story(steps, lambda connection, data: connection.answer([data.ljust(size, b"a")]))
 
 
 @pytest.fixture
