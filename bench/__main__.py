@@ -45,6 +45,7 @@ def say(words: str) -> None:
 def main(only: tuple[str, ...], brokers: tuple[str, ...], quick: bool, out: Path | None, work: Path | None, heap: str) -> None:
     """Run the same load on Apache Kafka and on Ottla, and compare."""
     signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, _end)  # also where a shell started us in the background and had it ignored
     sizes = QUICK if quick else FULL
     wanted = only or SCENARIOS
     if out is None and not (only or brokers or quick):

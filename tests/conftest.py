@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from typing import TypeVar
 
 import pytest
+
 from support import java
 from support.server import ServerProcess
 
@@ -24,7 +25,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """In CI all that tests need is there: a skip would hide that it is not."""
     report = yield
     return _no_skip_in_ci(report)

@@ -1,7 +1,7 @@
 """Three Python clients behind one small face, so that a story is told once and tried with each.
 
-Nothing is configured but what a test asks for, under Kafka's own names ("compression.type"): a client that is given no settings runs with its
-defaults. An adapter only translates; when a client raises, the test sees it.
+Nothing is configured but what a test asks for, under Kafka's own names ("compression.type"): a client that is given no settings
+runs with its defaults. An adapter only translates; when a client raises, the test sees it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,11 @@ class Client(Protocol):
         """Send all, wait for all; the offsets the broker gave (-1 where it was not asked)."""
 
     def reader(
-        self, servers: str, partitions: Sequence[tuple[str, int]], settings: Mapping[str, Any] | None = None, offset: int = EARLIEST
+        self,
+        servers: str,
+        partitions: Sequence[tuple[str, int]],
+        settings: Mapping[str, Any] | None = None,
+        offset: int = EARLIEST,
     ) -> Reader:
         """A consumer of these partitions, from `offset` on, in no group."""
 
@@ -98,7 +102,7 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 20) ->
 
 
 class Following:
-    """A consumer that is polled in a thread of its own, as members of a group are: each in its own process, none waits for another.
+    """A consumer that is polled in a thread of its own, as members of a group are: none waits for another.
 
     A consumer is touched by its own thread only; what others see of it is as of the end of its last poll.
     """
@@ -177,7 +181,11 @@ class Confluent:
         return offsets
 
     def reader(
-        self, servers: str, partitions: Sequence[tuple[str, int]], settings: Mapping[str, Any] | None = None, offset: int = EARLIEST
+        self,
+        servers: str,
+        partitions: Sequence[tuple[str, int]],
+        settings: Mapping[str, Any] | None = None,
+        offset: int = EARLIEST,
     ) -> Reader:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "unused", **(settings or {})})
         consumer.assign([confluent_kafka.TopicPartition(topic, number, offset) for topic, number in partitions])
@@ -242,7 +250,11 @@ class KafkaPython:
             producer.close(10)
 
     def reader(
-        self, servers: str, partitions: Sequence[tuple[str, int]], settings: Mapping[str, Any] | None = None, offset: int = EARLIEST
+        self,
+        servers: str,
+        partitions: Sequence[tuple[str, int]],
+        settings: Mapping[str, Any] | None = None,
+        offset: int = EARLIEST,
     ) -> Reader:
         consumer = kafka.KafkaConsumer(bootstrap_servers=servers, **_underscored(settings))
         wanted = [kafka.TopicPartition(topic, number) for topic, number in partitions]
@@ -290,7 +302,12 @@ class AioKafka:
             async with aiokafka.AIOKafkaProducer(bootstrap_servers=servers, **_underscored(settings)) as producer:
                 sent = [
                     await producer.send(
-                        topic, one.value, one.key, partition=one.partition, timestamp_ms=one.timestamp, headers=list(one.headers)
+                        topic,
+                        one.value,
+                        one.key,
+                        partition=one.partition,
+                        timestamp_ms=one.timestamp,
+                        headers=list(one.headers),
                     )
                     for one in records
                 ]
@@ -300,7 +317,11 @@ class AioKafka:
         return asyncio.run(send())
 
     def reader(
-        self, servers: str, partitions: Sequence[tuple[str, int]], settings: Mapping[str, Any] | None = None, offset: int = EARLIEST
+        self,
+        servers: str,
+        partitions: Sequence[tuple[str, int]],
+        settings: Mapping[str, Any] | None = None,
+        offset: int = EARLIEST,
     ) -> Reader:
         async def start() -> aiokafka.AIOKafkaConsumer:
             consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=servers, **_underscored(settings))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
+
 from clients.adapters import CLIENTS, Client
 from support.server import ServerProcess
 

@@ -16,6 +16,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
 from aiokafka.admin.config_resource import ConfigResourceType as AioResourceType
+
 from clients.adapters import BY_NAME, Out, read
 from clients.conftest import Topics
 from support.server import ServerProcess
@@ -123,7 +124,7 @@ def test_settings_of_a_topic_as_a_whole(admin: ck.AdminClient, topics: Topics, t
     """AlterConfigs: what is not named goes back to its default."""
     topics.create(topic, segment_bytes="1000000")
     resource = ck.ConfigResource(ck.ResourceType.TOPIC, topic, set_config={"retention.ms": "1000"})
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="alter_configs"):
         admin.alter_configs([resource])[resource].result(20)
     config = _topic_config(admin, topic)
     assert (config["retention.ms"].value, config["segment.bytes"].value) == ("1000", "1073741824")

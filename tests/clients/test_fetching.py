@@ -8,12 +8,15 @@ import time
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
+
 from clients.adapters import BY_NAME, Client, Confluent, In, Out, read, wait_for
 from clients.conftest import Topics
 from support.server import ServerProcess
 
 
-def test_a_waiting_consumer_gets_a_record_when_it_comes(server: ServerProcess, topics: Topics, topic: str, client: Client) -> None:
+def test_a_waiting_consumer_gets_a_record_when_it_comes(
+    server: ServerProcess, topics: Topics, topic: str, client: Client
+) -> None:
     """The fetch waits at the broker: with a wait of 10 s the record is there long before."""
     topics.create(topic)
     client.produce(server.bootstrap_servers, topic, [Out(b"first")])
@@ -70,7 +73,7 @@ def test_every_record_comes_whatever_the_bounds(
 
 
 def test_two_hundred_partitions_in_one_session(server: ServerProcess, topics: Topics, topic: str, client: Client) -> None:
-    """An incremental session: after the first round only a few partitions change, and just those are heard of, again and again."""
+    """An incremental session: after the first round only a few partitions change, and just those are heard of."""
     topics.create(topic, 200)
     everything = [(topic, number) for number in range(200)]
     client.produce(server.bootstrap_servers, topic, [Out(b"%d" % number, partition=number) for number in range(200)])
@@ -80,7 +83,9 @@ def test_two_hundred_partitions_in_one_session(server: ServerProcess, topics: To
             chosen = [turn, 77, 199 - turn]
             client.produce(server.bootstrap_servers, topic, [Out(b"turn %d" % turn, partition=number) for number in chosen])
             records = read(reader, 3)
-            assert sorted((record.partition, record.value) for record in records) == sorted((n, b"turn %d" % turn) for n in chosen)
+            assert sorted((record.partition, record.value) for record in records) == sorted(
+                (n, b"turn %d" % turn) for n in chosen
+            )
         reader.seek(topic, 100, 0)
         assert [(record.partition, record.offset) for record in read(reader, 1)] == [(100, 0)]
 
@@ -116,7 +121,9 @@ def test_a_consumer_reads_on_after_its_topic_was_deleted_and_made_anew(
         topics.create_if_missing(topic)  # it may be the consumer itself that asked for it first
         client.produce(server.bootstrap_servers, topic, [Out(b"new %d" % number) for number in range(20)])
         seen: list[In] = []
-        wait_for(lambda: seen.extend(member.poll(0.2)) or (seen and seen[-1].value == b"new 19"), "the new topic read to its end")
+        wait_for(
+            lambda: seen.extend(member.poll(0.2)) or (seen and seen[-1].value == b"new 19"), "the new topic read to its end"
+        )
         assert all(record.value.startswith(b"new") for record in seen if record.value)
 
 

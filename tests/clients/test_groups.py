@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import confluent_kafka
 import confluent_kafka.admin
+
 from clients.adapters import BY_NAME, CLIENTS, Client, Following, Out, Reader, read, wait_for
 from clients.conftest import Topics
 from support.server import ServerProcess
 
-# How soon a member hears of a rebalance is its own affair: aiokafka and kafka-python ask every 3 s unless they are told to hurry.
+# How soon a member hears of a rebalance is its own affair: they ask every 3 s unless they are told to hurry.
 QUICK = {"heartbeat.interval.ms": 200}
 
 
@@ -16,7 +17,9 @@ def _numbered(count: int, partitions: int = 1) -> list[Out]:
     return [Out(b"%d" % number, partition=number % partitions) for number in range(count)]
 
 
-def test_a_new_member_goes_on_where_the_group_left_off(server: ServerProcess, topics: Topics, topic: str, client: Client) -> None:
+def test_a_new_member_goes_on_where_the_group_left_off(
+    server: ServerProcess, topics: Topics, topic: str, client: Client
+) -> None:
     topics.create(topic, 2)
     client.produce(server.bootstrap_servers, topic, _numbered(100, 2))
     with client.member(server.bootstrap_servers, [topic], f"g-{topic}") as first:
@@ -27,7 +30,9 @@ def test_a_new_member_goes_on_where_the_group_left_off(server: ServerProcess, to
         assert {record.value for record in read(second, 2)} == {b"new 0", b"new 1"}
 
 
-def test_offsets_are_committed_by_themselves_on_leaving(server: ServerProcess, topics: Topics, topic: str, client: Client) -> None:
+def test_offsets_are_committed_by_themselves_on_leaving(
+    server: ServerProcess, topics: Topics, topic: str, client: Client
+) -> None:
     """enable.auto.commit is every client's default: a member that leaves commits what it has read."""
     topics.create(topic)
     client.produce(server.bootstrap_servers, topic, _numbered(10))

@@ -1,10 +1,11 @@
-"""Apache Kafka's own tools from Java, unchanged, against Ottla. A JVM takes a second to start, so each run shows several things."""
+"""Apache Kafka's own tools from Java, unchanged, against Ottla. JVMs start slowly, so each run shows several things."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
+
 from clients.adapters import BY_NAME, CLIENTS, Out, read
 from clients.conftest import Topics
 from clients.stored import batches
@@ -37,7 +38,9 @@ def test_console_producer_writes_and_every_client_reads(server: ServerProcess, t
         assert [f"{(r.key or b'').decode()}:{(r.value or b'').decode()}" for r in records] == lines, client.name
 
 
-def test_console_consumer_reads_what_every_client_wrote_in_every_codec(server: ServerProcess, topics: Topics, topic: str) -> None:
+def test_console_consumer_reads_what_every_client_wrote_in_every_codec(
+    server: ServerProcess, topics: Topics, topic: str
+) -> None:
     """One run over a topic that holds batches of all clients and codecs, with keys, headers and timestamps."""
     topics.create(topic)
     expected = []
@@ -52,7 +55,16 @@ def test_console_consumer_reads_what_every_client_wrote_in_every_codec(server: S
     shown = ("print.timestamp=true", "print.headers=true", "print.key=true")
     options = [part for one in shown for part in ("--property", one)]
     output = _tool(
-        server, CONSOLE_CONSUMER, "--topic", topic, "--from-beginning", "--max-messages", str(len(expected)), "--timeout-ms", "20000", *options
+        server,
+        CONSOLE_CONSUMER,
+        "--topic",
+        topic,
+        "--from-beginning",
+        "--max-messages",
+        str(len(expected)),
+        "--timeout-ms",
+        "20000",
+        *options,
     )
     assert output.splitlines() == expected
 

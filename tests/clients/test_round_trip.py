@@ -6,6 +6,7 @@ import confluent_kafka
 import kafka.errors
 import pytest
 from aiokafka.errors import MessageSizeTooLargeError
+
 from clients.adapters import BY_NAME, CLIENTS, AioKafka, Client, Confluent, Headers, In, KafkaPython, Out, read
 from clients.conftest import Topics
 from clients.stored import batches
@@ -109,8 +110,10 @@ _TOO_LARGE = {
 }
 
 
-def test_a_record_over_the_limit_is_refused_by_the_broker(server: ServerProcess, topics: Topics, topic: str, client: Client) -> None:
-    """The client is told to let it pass, so that it is the broker who says MESSAGE_TOO_LARGE; others get through before and after."""
+def test_a_record_over_the_limit_is_refused_by_the_broker(
+    server: ServerProcess, topics: Topics, topic: str, client: Client
+) -> None:
+    """The client is told to let it pass, so that the broker says MESSAGE_TOO_LARGE; others get through before and after."""
     topics.create(topic)
     settings, error, words = _TOO_LARGE[client.name]
     client.produce(server.bootstrap_servers, topic, [Out(b"before")])

@@ -1,4 +1,4 @@
-"""Settings of a topic that change what happens to its records: timestamps, codecs, sizes, retention, changed while clients work."""
+"""Settings of a topic that change what happens to its records: timestamps, codecs, sizes, retention; also changed live."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import confluent_kafka
 import confluent_kafka.admin as ck
 import pytest
+
 from clients.adapters import BY_NAME, Client, Out, read, wait_for
 from clients.conftest import Topics
 from clients.stored import batches
@@ -44,7 +45,10 @@ def test_the_topics_codec_decides(server: ServerProcess, topics: Topics, topic: 
     topics.create(topic, compression_type=kept)
     values = [b"%d" % number + b"x" * 100 for number in range(200)]
     offsets = BY_NAME["confluent"].produce(
-        server.bootstrap_servers, topic, [Out(value, timestamp=STAMP) for value in values], {"compression.type": sent, "linger.ms": 20}
+        server.bootstrap_servers,
+        topic,
+        [Out(value, timestamp=STAMP) for value in values],
+        {"compression.type": sent, "linger.ms": 20},
     )
     assert offsets == list(range(200))
     assert {batch.codec for batch in batches(server, topic)} == {"none" if kept == "uncompressed" else kept}

@@ -1,7 +1,7 @@
 """Java and Apache Kafka's jars: whether they are here, and how one of its programs is run.
 
-Looked for in $OTTLA_KAFKA_JARS, in .cache/kafka (made by `scripts/prepare java`) and in the cache of tools/apache.py. A test that needs them
-has the marker `java`; it is skipped with `missing()` as the reason, and in CI a skip is a failure (see conftest).
+Looked for in $OTTLA_KAFKA_JARS, in .cache/kafka (made by `scripts/prepare java`) and in /tmp/ak/jars. A test that
+needs them has the marker `java`; it is skipped with `missing()` as the reason, and in CI a skip is a failure (see conftest).
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     with ZooKeeper(directory) as zookeeper, ApacheKafka(directory, zookeeper) as kafka:
         kafka.bootstrap_servers
 
-Both are processes on free ports of 127.0.0.1. Data stay in `directory` after the end, so that a test can look at them or start again.
+Both are processes on free ports of 127.0.0.1. Data stay in `directory` after the end, so that a test can look at them or start
+again; after a kill the broker's next start must wait until ZooKeeper has given up its session (`zookeeper.session.timeout.ms`).
 """
 
 from __future__ import annotations
