@@ -145,6 +145,8 @@ class _Reading:
 
         if session is None:
             session = self._session = Session.of_one_request(self._wanted)
+        elif session.waiter is not None:  # the client came back over another connection: the old request waits no longer
+            session.waiter.complete()
         session.waiter = Waiter(enough, self._read_again, (), self._ctx.services.timer, self._max_wait, session.waited)
         self._ctx.connection.waiter = session.waiter
 

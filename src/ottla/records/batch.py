@@ -2,7 +2,7 @@
 
 Guards: a length is believed only after it was held against the bytes that are there; a count only after the records were
 walked. The functions of the produce and fetch paths (`read_header`, `crc_ok`, `split`, `patch`, `with_log_append_time`) do
-nothing per record. Those that open a batch (`read_records`, `recompress`) say so, and bound what they unpack.
+nothing per record. Those that open a batch (`payload`, `read_records`) say so, and bound what they unpack.
 
 The first 21 bytes are outside the checksum: base offset, length, leader epoch, magic and the checksum itself. That is why a
 leader can number a batch and stamp its epoch in place (`patch`) and leave the rest as the producer sent it. All offsets in
@@ -40,7 +40,6 @@ __all__ = [
     "read_header",
     "read_marker",
     "read_records",
-    "recompress",
     "repack",
     "split",
     "with_log_append_time",
@@ -292,13 +291,6 @@ def build(
         count=len(rows),
     )
     return _assemble(header, compress(codec, area, level) if codec else area)
-
-
-def recompress(
-    buf: Buffer, pos: int, header: BatchHeader, codec: Codec, *, level: int | None = None, limit: int = MAX_UNPACKED
-) -> bytes:
-    """The same batch under another codec: the records' bytes are packed anew, none is opened."""
-    return repack(header, payload(buf, pos, header, limit), codec, level)
 
 
 def repack(header: BatchHeader, area: Buffer, codec: Codec, level: int | None = None) -> bytes:

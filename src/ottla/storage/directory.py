@@ -111,7 +111,7 @@ class DataDirectory:
         return self._read(HIGH_WATERMARKS)
 
     def checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
-        """Capture a checkpoint; call what is returned to write it, unless the file says so already. Blocks: safe in a thread."""
+        """Capture a checkpoint; call what is returned to write it, if it says anything new. Blocks: safe in a thread."""
         path, content = os.path.join(self.path, name), checkpoints.offsets_table(offsets)
 
         def write() -> None:

@@ -158,13 +158,13 @@ def test_log_append_time(codec: Codec) -> None:
 
 @pytest.mark.parametrize("before", Codec)
 @pytest.mark.parametrize("after", Codec)
-def test_recompress(before: Codec, after: Codec) -> None:
+def test_repack(before: Codec, after: Codec) -> None:
     records = some(30, base=4)
     data = b"x" + batch.build(
         records, base_offset=4, codec=before, producer_id=9, producer_epoch=1, base_sequence=8, leader_epoch=2
     )
     old = batch.read_header(data, 1)
-    again = batch.recompress(data, 1, old, after)
+    again = batch.repack(old, batch.payload(data, 1, old), after)
     new = batch.read_header(again)
     assert batch.crc_ok(again, 0, new)
     assert new.codec is after
@@ -253,7 +253,7 @@ def test_a_batch_that_unpacks_beyond_the_limit(codec: Codec) -> None:
     with pytest.raises(CorruptRecords):
         batch.read_records(data, 0, header, limit=99_999)
     with pytest.raises(CorruptRecords):
-        batch.recompress(data, 0, header, Codec.NONE, limit=99_999)
+        batch.payload(data, 0, header, 99_999)
 
 
 @pytest.mark.parametrize("outcome", ControlType)
