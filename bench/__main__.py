@@ -79,8 +79,8 @@ def main(only: tuple[str, ...], brokers: tuple[str, ...], quick: bool, out: Path
         say("not all was run: nothing is written without --out")
         return
     report.write(out, samples, facts)
-    picture.draw(out / "bench.svg", samples)
-    say(f"written: {out}/bench.md, bench.json, bench.svg")
+    drawn = picture.draw(out / "bench.svg", samples)
+    say(f"written: {out}/bench.md, bench.json{', bench.svg' if drawn else '; no picture, as only one broker was measured'}")
 
 
 def measure(maker: Maker, subject: Subject, wanted: tuple[str, ...], sizes: Sizes, samples: Samples) -> None:

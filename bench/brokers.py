@@ -21,9 +21,11 @@ ROOT = Path(__file__).resolve().parent.parent
 KAFKA_VERSION = "3.9.1"
 _KAFKA_JAR = f"kafka_2.13-{KAFKA_VERSION}.jar"
 
-# The smallest heap with which Apache Kafka runs all of the load as cheaply as with 1 GB. Tried: CPU seconds per GB produced
-# (100 bytes, 1 KB) after 6 million records are 4.0, 1.9 with 1g; 3.6, 2.2 with 512m; 3.9, 2.2 with 384m; 3.8, 2.1 with 320m;
-# but 4.9, 2.8 with 256m; 6.4, 3.5 with 192m, which runs out of memory with 1,000 partitions; with 128m it does not start.
+# The smallest heap that Apache Kafka ran well with, in one trial of each size, two rounds after 6 million records, on a machine
+# that others used too, so a fifth more or less means little. CPU s/GB produced (100 bytes, 1 KB) and us per one-record request:
+#   1g 4.0, 1.9, 60;  512m 3.6, 2.2, 71;  384m 3.9, 2.2, 81;  320m 3.8, 2.1, 70;  256m 4.9, 2.8, 83;
+#   192m 6.4, 3.5, 95, and out of memory with 1,000 partitions;  128m does not start.
+# `--heap` tries another.
 KAFKA_HEAP = "320m"
 # What bin/kafka-run-class.sh of Apache Kafka gives its broker.
 _KAFKA_JVM = [

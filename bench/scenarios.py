@@ -158,7 +158,10 @@ class Bench:
             if self.subject is Subject.OTTLA or (done >= self.sizes.warm_up_records and change < _SETTLED):
                 return
             if done >= self.sizes.warm_up_at_most:
-                self.say(f"  {self.subject.value}: measured although the last round still differed by {change:.0%}")
+                self.samples.note(
+                    f"{self.subject.value} had not settled: its last round of warming up still differed by {change:.0%}"
+                )
+                self.say(f"  {self.samples.notes[-1]}")
                 return
 
     def side_by_side(self) -> None:

@@ -107,7 +107,7 @@ def test_zstd_is_not_for_old_consumers(server: ServerProcess, topics: Topics, to
 def test_a_batch_too_large_for_an_old_consumer_is_told(server: ServerProcess, topics: Topics, topic: str) -> None:
     """Before fetch version 3 the bound held for the first batch too.
 
-    Brokers of that time sent a piece of the batch, and the client knew. Apache Kafka 3.9 sends nothing, for ever; we send a piece.
+    Brokers of that time sent a piece of the batch, and the client knew. Apache Kafka 3.9 sends nothing; we send a piece.
     """
     topics.create(topic)
     BY_NAME["confluent"].produce(server.bootstrap_servers, topic, [Out(bytes(50_000))])

@@ -94,4 +94,3 @@ def test_topics_and_groups_move_in_and_out(tmp_path: Path) -> None:
             assert read_all(ours.bootstrap_servers, 630) == values(*rounds)
             assert committed(ours.bootstrap_servers) == [60] * PARTITIONS
             assert "Traceback" not in ours.log()
-

@@ -132,8 +132,9 @@ class Session:
         self.pending[one] = None
 
     def end(self) -> None:
-        """Watch nothing any more."""
+        """Watch nothing any more, now and later."""
         for one in self.wanted.values():
+            one.session = None
             one.unwatch()
 
 

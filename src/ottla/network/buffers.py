@@ -20,9 +20,7 @@ class Buffer:
     __slots__ = ("data", "size", "view")
 
     def __init__(self, size: int) -> None:
-        self.data = (
-            bytearray(size) if size <= SMALL else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        )
+        self.data = bytearray(size) if size <= SMALL else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.view = memoryview(self.data)
         self.size = size
 
