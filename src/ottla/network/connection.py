@@ -29,6 +29,7 @@ _SMALLEST_FRAME = 8  # api key, version, correlation id
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 _MOST_PARTS = 64
+_MOST_AT_ONCE = 256 << 10  # of a file region, so that a reader of much does not hold up the others
 
 Part = bytes | FileSlice
 
@@ -248,11 +249,12 @@ class Connection:
             self.close()
 
     def _send_region(self, region: FileSlice) -> None:
-        sent = os.sendfile(self.fd, region.file.fd, region.position, region.length)
+        sent = os.sendfile(self.fd, region.file.fd, region.position, min(region.length, _MOST_AT_ONCE))
         if sent == region.length:
             self._out.popleft()
         elif sent:
             self._out[0] = FileSlice(region.file, region.position + sent, region.length - sent)
+            raise BlockingIOError  # the others' turn: this one goes on when the loop comes round again
         else:
             raise OSError("a segment file is shorter than its index says")
 

@@ -50,16 +50,20 @@ class Partition:
         """Write what a producer sent. Returns when it is in the leader's log; whether it is committed, `committed` tells."""
         if not self.is_leader:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
-        if acks == ACKS_ALL and len(self.state.isr) < self.log.config.min_insync_replicas:
+        log = self.log
+        if acks == ACKS_ALL and len(self.state.isr) < log.config.min_insync_replicas:
             raise KafkaError(
                 Error.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {list(self.state.isr)} is insufficient to satisfy the min.isr requirement of "
-                f"{self.log.config.min_insync_replicas} for partition {self.tp}",
+                f"{log.config.min_insync_replicas} for partition {self.tp}",
             )
-        info = self.log.append_as_leader(records, self.leader_epoch, api_version=api_version)
+        info = log.append_as_leader(records, self.leader_epoch, api_version=api_version)
         if not info.duplicate:
             self._unannounced += info.size
-            self._advance()
+            if self._followers:
+                self._advance()
+            else:
+                log.high_watermark = log.log_end_offset  # nobody else is in sync: what the leader has is committed
         return info
 
     def committed(self, last_offset: int) -> bool:

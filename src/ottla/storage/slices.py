@@ -9,6 +9,7 @@ The page cache is probed with RWF_NOWAIT, so that a cold range is warmed in a th
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from typing import Final
 
 PROBE_STEP: Final = 128 * 1024
 _WARM_CHUNK: Final = 1024 * 1024
+# Where warmed bytes go that nobody looks at; all threads share it. Memory of one's own would be cleared under the GIL each time.
+_SCRATCH: Final = memoryview(mmap.mmap(-1, _WARM_CHUNK))
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _REMEMBERED_FILES: Final = 256
 
@@ -29,6 +32,8 @@ class SegmentFile:
     def __init__(self, path: str, flags: int = os.O_RDONLY) -> None:
         self.fd = -1
         self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        # No readahead by the kernel: it would begin on the broker's loop and be waited for there. `warm` reads what is needed.
+        os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def __del__(self, _close=os.close) -> None:  # type: ignore[no-untyped-def]  # bound early: `os` may be gone at exit
         if self.fd >= 0:
@@ -94,10 +99,9 @@ class FileSlice:
 
     def warm(self) -> None:
         """Read the range through once, so that it is in the page cache. Blocks: call it in a thread."""
-        scratch = [bytearray(min(_WARM_CHUNK, max(self.length, 1)))]
         position, end = self.position, self.position + self.length
         while position < end:
-            count = os.preadv(self.file.fd, scratch, position)
+            count = os.preadv(self.file.fd, [_SCRATCH[: min(end - position, _WARM_CHUNK)]], position)
             if count == 0:
                 return
             position += count
