@@ -30,7 +30,7 @@ Figures = dict[str, float]
 
 _BATCH_BYTES = 131_072
 _RECORD_OVERHEAD = 12
-_TRIPS_BEFORE = 200
+_TRIPS_BEFORE = 1
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, 0)
 
 
@@ -70,8 +70,11 @@ def _admin(bootstrap: str) -> AdminClient:
 # ---- throughput ----------------------------------------------------------------------------------------------------------
 
 
-def produce(bootstrap: str, pid: int, topic: str, partitions: int, records: int, size: int) -> Figures:
-    """Produce at full speed: acks=all, batches of up to 128 KB, linger 10 ms."""
+def produce(bootstrap: str, pid: int, topic: str, partitions: int, records: int, size: int, run: int = 0) -> Figures:
+    """Produce at full speed: acks=all, batches of up to 128 KB, linger 10 ms.
+
+    `run` records go to one partition and then as many to the next; without it a whole batch, as large with 1,000 as with 1.
+    """
     failed: list[str] = []
     producer = Producer(
         {
@@ -88,9 +91,7 @@ def produce(bootstrap: str, pid: int, topic: str, partitions: int, records: int,
     for partition in range(min(partitions, 4)):  # connections and metadata are there before the clock runs
         producer.produce(topic, payload, partition=partition)
     _flush(producer, failed)
-    run = _BATCH_BYTES // (
-        size + _RECORD_OVERHEAD
-    )  # a batch for one partition, then for the next: as large with 1,000 as with 1
+    run = run or _BATCH_BYTES // (size + _RECORD_OVERHEAD)
     cpu, began = cpu_seconds(pid), time.perf_counter()
     for number in range(records):
         partition = number // run % partitions

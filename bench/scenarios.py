@@ -23,6 +23,7 @@ from bench.machine import cpu_seconds, disk_read_mb, drop_page_cache, rss_mb
 
 _SETTLED = 0.10  # a JVM has settled when CPU per GB changes by less than this from one round to the next
 _PARTITIONS = 4
+_RUN = 256  # records to one partition before the next: the load that the bars were set with
 
 
 class ScenarioError(Exception):
@@ -122,19 +123,17 @@ class Bench:
         for size, records in ((100, records_100), (1024, records_1024)):
             with self.topic() as topic:
                 what = {"pid": self.broker.pid, "topic": topic, "partitions": _PARTITIONS, "records": records, "size": size}
-                for way in ("produce", "consume"):
-                    figures = self.load(way, **what)
+                for way, more in (("produce", {"run": _RUN}), ("consume", {})):
+                    figures = self.load(way, **what, **more)
                     self.add(f"{way}.{size}.cpu", figures["cpu_s_per_gb"], subject)
                     self.add(f"{way}.{size}.rate", figures["records_per_s"], subject)
+                figures = self.load("round_trips", topic=topic, partitions=1, trips=self.sizes.trips)
+                self.add("trip.p50", figures["p50_ms"], subject)
+                self.add("trip.p99", figures["p99_ms"], subject)
         with self.topic() as topic:
             figures = self.small(topic, self.sizes.small)
             self.add("small.cpu", figures["cpu_us"], subject)
             self.add("small.rate", figures["requests_per_s"], subject)
-        for _ in range(self.sizes.trip_repeats):
-            with self.topic(1) as topic:
-                figures = self.load("round_trips", topic=topic, partitions=1, trips=self.sizes.trips)
-                self.add("trip.p50", figures["p50_ms"], subject)
-                self.add("trip.p99", figures["p99_ms"], subject)
 
     def small(self, topic: str, requests: int) -> dict[str, float]:
         """Requests of one record each."""
@@ -146,7 +145,7 @@ class Bench:
         while True:
             with self.topic() as topic:
                 what = {"pid": self.broker.pid, "topic": topic, "partitions": _PARTITIONS, "records": records, "size": 100}
-                now = self.load("produce", **what)["cpu_s_per_gb"]
+                now = self.load("produce", **what, run=_RUN)["cpu_s_per_gb"]
                 self.load("consume", **what)
                 self.small(topic, self.sizes.small // 2)
                 self.load("round_trips", topic=topic, partitions=1, trips=500)

@@ -8,9 +8,11 @@ close the logs with a clean mark, leave the store. Nothing here decides anything
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -28,6 +30,7 @@ from ottla.config import BrokerConfig, Listener, topic_values
 from ottla.controller.adoption import FoundLog, adopt
 from ottla.controller.channels import Channel
 from ottla.controller.controller import Controller, new_id
+from ottla.controller.topic_rules import internal_settings
 from ottla.coordinator.groups import GroupCoordinator
 from ottla.coordinator.settings import GroupSettings
 from ottla.housekeeping import Housekeeping
@@ -38,7 +41,7 @@ from ottla.metadata.configs import ALL_BROKERS, Configs
 from ottla.metadata.embedded import EmbeddedStore, UnusableStore
 from ottla.metadata.producer_ids import ProducerIds
 from ottla.metadata.store import Create, Store
-from ottla.metadata.znodes import BrokerNode
+from ottla.metadata.znodes import BrokerNode, TopicNode
 from ottla.model import TopicPartition
 from ottla.network.server import BindError, Server
 from ottla.records.kernel import NATIVE
@@ -51,6 +54,7 @@ from ottla.storage.manager import LogManager, StorageStartError
 log = logging.getLogger("ottla.broker")
 
 _OFFSETS_TOPIC = "__consumer_offsets"
+_NICENESS = 10
 _CLEAN_UP_EVERY_MS = 1000
 _FLUSH_CHECK_EVERY_MS = 1000
 
@@ -71,7 +75,7 @@ class Broker:
         self.services: Services
         self._clock = clock or SystemClock()
         self._random = random or SystemRandom()
-        self._pool = ThreadPoolExecutor(config.integer("num.io.threads"), thread_name_prefix="ottla-io")
+        self._pool = ThreadPoolExecutor(config.integer("num.io.threads"), "ottla-io", initializer=_give_way)
         self._metadata = MetadataCache()
         self._housekeeping = Housekeeping()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,7 +107,7 @@ class Broker:
         await configs.start()
         self._take_dynamic_settings(configs)
         config_of = partial(self._log_config, configs)
-        replicas = Replicas(self.broker_id, logs, self._metadata, config_of)
+        replicas = Replicas(self.broker_id, logs, self._metadata, config_of, self.run_blocking)
         configs.topic_changed = replicas.config_changed
 
         def brokers_changed() -> None:
@@ -111,7 +115,7 @@ class Broker:
             replicas.defaults_changed()
 
         configs.brokers_changed = brokers_changed
-        await self.run_blocking(logs.load, config_of)
+        await self.run_blocking(logs.load, config_of, await _topic_ids(store))
         for tp, mark in (await self.run_blocking(logs.read_high_watermarks)).items():
             if tp in logs.logs:
                 logs.logs[tp].high_watermark = min(mark, logs.logs[tp].log_end_offset)
@@ -138,7 +142,9 @@ class Broker:
             replicas=replicas,
             controller=controller,
             groups=groups,
-            producer_ids=ProducerIds(store, self.broker_id),
+            producer_ids=ProducerIds(
+                store, self.broker_id, max((pid for one in logs.logs.values() for pid in one.producers.by_id), default=-1)
+            ),
             fetch_sessions=FetchSessions(
                 self.config.integer("max.incremental.fetch.session.cache.slots"),
                 self._clock.monotonic,
@@ -158,12 +164,11 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop cleanly: nothing is left to recover."""
-        self._server.stop_accepting()
+        self._server.close()
         self.services.groups.stop()
         self.services.controller.stop()
         await self._housekeeping.stop()
         await self._registry.drain()
-        self._server.close()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -256,11 +261,16 @@ class Broker:
 
     async def _adopt_logs(self, store: Store, logs: LogManager) -> None:
         """Take over topics that lie in the directories and are not in our metadata."""
+        settings_of = partial(internal_settings, self.config)
         found = {tp: FoundLog(one.topic_id, one.leader_epochs.latest) for tp, one in logs.logs.items()}
-        while adopted := adopt(found, await store.children(znodes.TOPICS), self.broker_id, new_id(self._random)):
+        while adopted := adopt(found, await store.children(znodes.TOPICS), self.broker_id, new_id(self._random), settings_of):
             name, operations = adopted
             await store.commit(operations)
-            log.warning("Found topic %s in the data directory without metadata: taken over with the default settings", name)
+            log.warning(
+                "Found topic %s in the data directory without metadata: taken over with default settings, but kept for ever "
+                "(retention.ms=-1, retention.bytes=-1) until you set its retention",
+                name,
+            )
 
     # ---- settings of topics ----------------------------------------------------------------------------------------------
 
@@ -327,6 +337,22 @@ class Broker:
             "Ottla %s, broker %d of cluster %s, answers at %s; data in %s",
             __version__, self.broker_id, self.cluster_id, addresses, ", ".join(self.config.log_dirs),
         )  # fmt: skip
+
+
+async def _topic_ids(store: Store) -> dict[str, bytes]:
+    """The topics that the metadata knows, and their ids."""
+    ids: dict[str, bytes] = {}
+    for name in await store.children(znodes.TOPICS):
+        node = await store.get(f"{znodes.TOPICS}/{name}")
+        if node is not None:
+            ids[name] = TopicNode.decode(name, node.data).topic_id
+    return ids
+
+
+def _give_way() -> None:
+    """Threads that wait for disks come after the loop that serves everybody: on Linux each thread has a niceness of its own."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def _tell_coordinator(groups: GroupCoordinator, tp: TopicPartition, leads: bool) -> None:

@@ -27,6 +27,7 @@ log = logging.getLogger("ottla.api")
 
 NO_TOPIC_ID = bytes(16)
 EMPTY = b""
+_LOOKUPS = 3  # in cold data, each prepared by a thread; a page that is gone again each time is waited for in the end
 # The beginning of a message that does not fit. Before version 3 a batch larger than the client's bound was not sent at all, and
 # a client saw by such a piece that it must raise its bound; without one it would ask for ever.
 TOO_LARGE = struct.pack(">qi", -1, 0x7FFFFFFF)
@@ -68,8 +69,8 @@ class _Reading:
     """
 
     __slots__ = (
-        "_bytes", "_cold", "_ctx", "_failed", "_full", "_isolation", "_max_bytes", "_max_wait", "_min_bytes", "_session",
-        "_told", "_version", "_wanted",
+        "_bytes", "_cold", "_ctx", "_failed", "_full", "_isolation", "_lookups", "_max_bytes", "_max_wait", "_min_bytes",
+        "_session", "_told", "_version", "_wanted",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, request: FetchRequest) -> None:
@@ -87,6 +88,7 @@ class _Reading:
         self._failed = False
         self._told: dict[Wanted, PartitionData] = {}
         self._cold: list[FileSlice] = []
+        self._lookups = 0
 
     def _open_session(self, request: FetchRequest) -> None:
         uses_ids = self._version >= 13
@@ -130,6 +132,7 @@ class _Reading:
         try:
             self._read(self._wanted if session is None else tuple(session.pending))
         except NotCached as cold:
+            self._lookups += 1
             self._later(cold.warm, self.start)
             return
         missing = self._min_bytes - self._bytes
@@ -157,6 +160,7 @@ class _Reading:
             self._read(tuple(self._session.pending))
             self._answer()
         except NotCached as cold:
+            self._lookups += 1
             self._later(cold.warm, self._read_again)
         except Exception:
             self._give_up()  # a timer or somebody else's append called us: they must not suffer for it
@@ -218,6 +222,9 @@ class _Reading:
             partition = replicas.partitions.get((one.topic, one.partition)) or replicas.get(one.topic, one.partition)
             one.watch(partition)
             log = partition.log
+            if self._version >= 13 and log.topic_id != one.topic_id:  # another topic of the same name
+                one.topic = None
+                raise KafkaError(Error.UNKNOWN_TOPIC_ID)
             region = None
             if one.offset == log.high_watermark or (left <= 0 and not min_one):
                 partition.check_leader(one.leader_epoch)
@@ -225,7 +232,9 @@ class _Reading:
                 if self._version < 10 and log.config.target_codec is Codec.ZSTD:
                     raise KafkaError(Error.UNSUPPORTED_COMPRESSION_TYPE)
                 max_bytes = min(one.max_bytes, max(left, 0))
-                region = partition.read(one.offset, max_bytes, self._isolation, one.leader_epoch, min_one)
+                region = partition.read(
+                    one.offset, max_bytes, self._isolation, one.leader_epoch, min_one, nowait=self._lookups < _LOOKUPS
+                )
                 if region is not None and not partition.is_recent(region) and not region.cached():
                     self._cold.append(region)
         except KafkaError as problem:

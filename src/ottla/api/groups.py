@@ -99,7 +99,7 @@ def find_coordinator_error(request: FindCoordinatorRequest, error: Error, messag
 
 async def _find(ctx: Context, key: str, key_type: int) -> Coordinator:
     if key_type == TRANSACTION:
-        return _not_found(key, Error.COORDINATOR_NOT_AVAILABLE, "This broker does not serve transactions yet.")
+        return _not_found(key, Error.INVALID_REQUEST, "Transactions are not served by this version of Ottla.")
     if key_type != GROUP:
         return _not_found(
             key, Error.INVALID_REQUEST, f"There is no coordinator of type {key_type}: 0 is a group, 1 a transaction."

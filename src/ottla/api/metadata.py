@@ -36,8 +36,11 @@ async def metadata(ctx: Context, request: MetadataRequest) -> MetadataResponse:
     else:
         if ctx.version < 12:
             _only_names(request)
-        await _create_missing(ctx, request)
+        refused = await _create_missing(ctx, request)
         topics = [_look_up(ctx.image, asked.name, asked.topic_id, operations) for asked in request.topics]
+        for topic in topics:
+            if topic.name in refused:
+                topic.error_code = refused[topic.name]
     return MetadataResponse(
         brokers=_brokers(ctx),
         cluster_id=ctx.services.cluster_id,
@@ -64,18 +67,20 @@ def _only_names(request: MetadataRequest) -> None:
             raise KafkaError(Error.INVALID_REQUEST, "Topics can be asked for by id from version 12 on.")
 
 
-async def _create_missing(ctx: Context, request: MetadataRequest) -> None:
-    """Create what is asked for by name and not there, where both the client and the broker want that."""
+async def _create_missing(ctx: Context, request: MetadataRequest) -> dict[str, Error]:
+    """Create what is asked for by name and not there, where client and broker want that; what was refused, and why."""
+    refused: dict[str, Error] = {}
     if not (request.allow_auto_topic_creation and ctx.services.config.flag("auto.create.topics.enable")):
-        return
+        return refused
     missing = {topic.name for topic in request.topics or () if topic.name and topic.name not in ctx.image.topics}
     for name in sorted(missing):
         try:
             check_name(name)
             await asyncio.shield(create_automatically(ctx.services, name))
         except KafkaError as problem:
-            if problem.error is not Error.TOPIC_ALREADY_EXISTS:
-                log.warning("Topic %s was asked for and could not be created: %s", name, problem.message)
+            log.warning("Topic %s was asked for and could not be created: %s", name, problem.message)
+            refused[name] = problem.error
+    return refused
 
 
 def _look_up(image: Image, name: str | None, topic_id: bytes, operations: int) -> MetadataResponseTopic:

@@ -75,7 +75,7 @@ async def _find(ctx: Context, partition: Partition, timestamp: int, limit: int) 
         return Found(-1, log.log_start_offset, log.leader_epochs.epoch_for(log.log_start_offset))
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
-    search = log.max_timestamp_offset if timestamp == MAX_TIMESTAMP else lambda: log.offset_for_timestamp(timestamp)
+    search = log.search_newest() if timestamp == MAX_TIMESTAMP else log.search_by_time(timestamp)
     found = await ctx.services.run_blocking(search)
     if found is None or found.offset >= limit:
         return NOT_FOUND

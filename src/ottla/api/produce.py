@@ -9,6 +9,7 @@ import logging
 from typing import Any
 
 from ottla.api.registry import DISCONNECT, LATER, NO_ANSWER, Context, handles, shapes_errors_of
+from ottla.controller.topic_rules import INTERNAL_TOPICS
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Error, KafkaError
 from ottla.records.batch import is_transactional
 from ottla.replication.partition import ACKS_ALL, Partition
@@ -19,6 +20,7 @@ from ottla.wire.apis.producers import InitProducerIdRequest, InitProducerIdRespo
 
 log = logging.getLogger("ottla.api")
 
+ADMIN_CLIENT = "__admin_client"
 Pending = tuple[Partition, int, PartitionProduceResponse]
 
 
@@ -37,6 +39,7 @@ def produce(ctx: Context, request: ProduceRequest) -> Any:
     to_flush: list[Log] = []
     for topic in request.topic_data:
         name = topic.name
+        forbidden = name in INTERNAL_TOPICS and ctx.header.client_id != ADMIN_CLIENT
         results = []
         for data in topic.partition_data:
             index = data.index
@@ -44,6 +47,8 @@ def produce(ctx: Context, request: ProduceRequest) -> Any:
             results.append(result)
             try:
                 partition = partitions.get((name, index)) or ctx.services.replicas.get(name, index)
+                if forbidden:
+                    raise KafkaError(Error.INVALID_TOPIC_EXCEPTION, f"Clients cannot write to the internal topic {name}.")
                 if data.records is None:
                     raise KafkaError(Error.INVALID_RECORD, "A produce request needs records.")
                 if is_transactional(data.records):
@@ -86,12 +91,18 @@ async def _answer_when_flushed(
     ctx: Context, request: ProduceRequest, response: ProduceResponse, waiting: list[Pending], logs: list[Log]
 ) -> None:
     """With flush.messages a batch counts as written when it is on the disk."""
-    for one in logs:
-        job = one.flush_job()
-        if job is not None:
-            await ctx.services.run_blocking(job.run)
-            one.flushed(job)
-    ctx.finish(_answer(ctx, request, response, waiting))
+    try:
+        for one in logs:
+            job = one.flush_job()
+            if job is not None:
+                await ctx.services.run_blocking(job.run)
+                one.flushed(job)
+    except OSError as problem:
+        log.error("%s could not be brought to the disk: %s", logs, problem)
+        failed = produce_error(request, Error.KAFKA_STORAGE_ERROR, f"Not brought to the disk: {problem.strerror}")
+        ctx.finish(DISCONNECT if failed is None else failed)
+    else:
+        ctx.finish(_answer(ctx, request, response, waiting))
 
 
 def _hang_up_on_failure(ctx: Context, response: ProduceResponse) -> Any:
@@ -155,7 +166,7 @@ async def init_producer_id(ctx: Context, request: InitProducerIdRequest) -> Init
     if request.transactional_id is not None:
         if not request.transactional_id:
             raise KafkaError(Error.INVALID_REQUEST, "An empty transactional id cannot be used.")
-        raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, "Transactions are not served by this version of Ottla.")
+        raise KafkaError(Error.INVALID_REQUEST, "Transactions are not served by this version of Ottla.")
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(Error.INVALID_REQUEST, "A producer id and its epoch belong together.")
     # Whoever asks again without a transactional id simply gets a new identity: there is nothing to fence.

@@ -10,7 +10,7 @@ from ottla.api.registry import Context, handles, shapes_errors_of
 from ottla.api.services import Services
 from ottla.config import TOPIC_SETTINGS, Kind, Source, to_text, topic_values
 from ottla.controller.controller import NewTopic
-from ottla.controller.topic_rules import INTERNAL_TOPICS
+from ottla.controller.topic_rules import INTERNAL_TOPICS, internal_prefix, internal_settings
 from ottla.metadata.image import TopicImage
 from ottla.model import Error, KafkaError
 from ottla.wire.apis.topics import (
@@ -118,18 +118,13 @@ async def create_automatically(services: Services, name: str) -> None:
     """A topic that a client asked for by name: the broker's defaults, or what an internal topic needs."""
     config = services.config
     partitions, factor = config.integer("num.partitions"), config.integer("default.replication.factor")
-    overrides: dict[str, str] = {}
     if name in INTERNAL_TOPICS:
-        prefix = "offsets.topic" if name == "__consumer_offsets" else "transaction.state.log"
+        prefix = internal_prefix(name)
         partitions = config.integer(f"{prefix}.num.partitions")
         factor = config.integer(f"{prefix}.replication.factor")
         if f"{prefix}.replication.factor" not in config.set_by_user:
             factor = min(factor, len(services.metadata.image.brokers))
-        overrides = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer" if name == "__consumer_offsets" else "uncompressed",
-            "segment.bytes": str(config.integer(f"{prefix}.segment.bytes")),
-        }
+    overrides = internal_settings(config, name)
     results = await services.controller.create_topics(
         [NewTopic(name, partitions, factor, config=overrides)], validate_only=False
     )

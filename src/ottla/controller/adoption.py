@@ -6,7 +6,7 @@ Apache Kafka, whose metadata is in its ZooKeeper. Each topic found is taken over
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from ottla.metadata import znodes
@@ -23,10 +23,18 @@ class FoundLog:
     latest_epoch: int
 
 
+KEEP_EVERYTHING = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""The settings of an adopted topic, whose own are not known: nothing is deleted before somebody says so."""
+
+
 def adopt(
-    found: Mapping[TopicPartition, FoundLog], known: Collection[str], broker_id: int, new_topic_id: bytes
+    found: Mapping[TopicPartition, FoundLog],
+    known: Collection[str],
+    broker_id: int,
+    new_topic_id: bytes,
+    settings_of: Callable[[str], Mapping[str, str]],
 ) -> tuple[str, list[Operation]] | None:
-    """The first unknown topic and what to write for it; None when all are known."""
+    """The first unknown topic and what to write for it; None when all are known. `settings_of` knows the internal topics'."""
     unknown = sorted({tp.topic for tp in found if tp.topic not in known})
     if not unknown:
         return None
@@ -36,7 +44,10 @@ def adopt(
     # A gap is a partition that another broker held: it exists, empty, so that numbers and key hashing stay as they were.
     count = max(logs) + 1
     topic = TopicNode(name, topic_id, dict.fromkeys(range(count), (broker_id,)))
-    operations: list[Operation] = [Create(topic.path, topic.encode())]
+    operations: list[Operation] = [
+        Create(f"{znodes.TOPIC_CONFIGS}/{name}", znodes.encode_config(settings_of(name) or KEEP_EVERYTHING)),
+        Create(topic.path, topic.encode()),
+    ]
     for partition in range(count):
         latest = logs[partition].latest_epoch if partition in logs else -1
         state = PartitionStateNode(broker_id, latest + 1, (broker_id,), 0)

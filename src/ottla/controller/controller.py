@@ -207,7 +207,6 @@ class Controller:
         operations: list[Operation] = [Delete(f"{znodes.DELETE_TOPICS}/{name}")]
         if topic is not None:
             partitions = [TopicPartition(name, partition) for partition in topic.partitions]
-            self._state.forget(name)
             await self._announce([], removed=[name])
             for broker in self._state.live:
                 await self._channel_to(broker).stop_replicas(self._state.controller_epoch, partitions, delete=True)
@@ -215,6 +214,8 @@ class Controller:
             if await self._store.get(f"{znodes.TOPIC_CONFIGS}/{name}") is not None:
                 operations.append(Delete(f"{znodes.TOPIC_CONFIGS}/{name}"))
         await self._commit(operations)
+        if topic is not None:
+            self._state.forget(name)
         log.info("Deleted topic %s", name)
 
     async def _win_election(self) -> None:

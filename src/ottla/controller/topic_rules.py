@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
+from ottla.config import BrokerConfig
 from ottla.model import Error, KafkaError
 
 MAX_NAME_LENGTH = 249
@@ -12,6 +13,22 @@ MAX_NEW_PARTITIONS = 10_000
 """In one request. Apache Kafka's newer controllers have this bound too: a slip of the hand must not fill a disk."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+def internal_settings(config: BrokerConfig, name: str) -> dict[str, str]:
+    """What an internal topic is created with; nothing for any other topic."""
+    if name not in INTERNAL_TOPICS:
+        return {}
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": "producer" if name == "__consumer_offsets" else "uncompressed",
+        "segment.bytes": str(config.integer(f"{internal_prefix(name)}.segment.bytes")),
+    }
+
+
+def internal_prefix(name: str) -> str:
+    """How the broker's settings for an internal topic begin."""
+    return "offsets.topic" if name == "__consumer_offsets" else "transaction.state.log"
 
 
 def check_name(name: str) -> None:

@@ -104,7 +104,6 @@ class GroupCoordinator:
         self._runtime: Runtime[GroupShard] = Runtime(
             journal, clock, record_format, GroupShard, loaded=self._loaded, retired=self._retired, offload=offload
         )
-        self._partitions: int | None = None
         self._timers: dict[str, tuple[float, Handle]] = {}
         self._retention_timer: Handle | None = None
         self._expiring: asyncio.Task[None] | None = None
@@ -132,9 +131,7 @@ class GroupCoordinator:
 
     async def partition_of(self, group_id: str) -> int:
         """The partition of the topic, whose leader is the group's coordinator. Makes the topic if there is none."""
-        if self._partitions is None:
-            self._partitions = await self._journal.ensure_topic()
-        partition = partition_for(group_id, self._partitions)
+        partition = partition_for(group_id, await self._journal.ensure_topic())
         if self._journal.leads(partition):
             self._runtime.elect(partition)
         await self.loaded(partition)
@@ -308,9 +305,7 @@ class GroupCoordinator:
     async def _shard(self, group_id: str, *, allow_unnamed: bool = False) -> GroupShard:
         if not group_id and not allow_unnamed:
             raise KafkaError(Error.INVALID_GROUP_ID, "a group needs a name")
-        if self._partitions is None:
-            self._partitions = await self._journal.ensure_topic()
-        return self._runtime.state(partition_for(group_id, self._partitions))
+        return self._runtime.state(partition_for(group_id, await self._journal.ensure_topic()))
 
     def _turn(self) -> Turn:
         return Turn(self._settings, self._clock.monotonic(), self._clock.now_ms())

@@ -92,6 +92,10 @@ class EmbeddedStore:
         return found
 
     async def commit(self, operations: Sequence[Operation]) -> list[int]:
+        # Whoever asked may go away; what was begun is finished, and nothing else touches the file before that.
+        return await asyncio.shield(asyncio.ensure_future(self._commit(operations)))
+
+    async def _commit(self, operations: Sequence[Operation]) -> list[int]:
         async with self._writing:
             staged, versions, ephemeral = self._stage(operations)
             await self._run_blocking(self._write, staged, ephemeral)

@@ -16,8 +16,10 @@ BLOCK_SIZE = 1000
 class ProducerIds:
     """Hands out producer ids to this broker's clients."""
 
-    def __init__(self, store: Store, broker_id: int) -> None:
+    def __init__(self, store: Store, broker_id: int, highest_seen: int = -1) -> None:
+        """`highest_seen` is the largest id in the logs: where metadata was lost, none of theirs may be given again."""
         self._store = store
+        self._highest_seen = highest_seen
         self._broker_id = broker_id
         self._next = 0
         self._last = -1
@@ -35,7 +37,7 @@ class ProducerIds:
     async def _take_block(self) -> None:
         while True:
             node = await self._store.get(PRODUCER_ID_BLOCK)
-            first = ProducerIdBlock.decode(node.data).last + 1 if node else 0
+            first = max(ProducerIdBlock.decode(node.data).last if node else -1, self._highest_seen) + 1
             block = ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
             write: Operation = (
                 Set(PRODUCER_ID_BLOCK, block.encode(), node.version) if node else Create(PRODUCER_ID_BLOCK, block.encode())

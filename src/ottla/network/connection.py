@@ -52,7 +52,8 @@ class Connection:
     """A client's socket, on the broker's loop."""
 
     __slots__ = (
-        "_buffer", "_dispatch", "_filled", "_in_hand", "_large", "_loop", "_max_request", "_on_close", "_out", "_pool",
+        "_buffer", "_dispatch", "_ending", "_filled", "_in_hand", "_large", "_loop", "_max_request", "_on_close", "_out",
+        "_pool",
         "_processing", "_reading", "_sock", "_start", "_writing", "closed", "fd", "host", "last_active", "listener", "port",
         "waiter",
     )  # fmt: skip
@@ -85,6 +86,7 @@ class Connection:
         self._in_hand = False
         self._processing = False
         self._reading = True
+        self._ending = False
         self._writing = False
         self._out: deque[Part | memoryview] = deque()
         self.closed = False
@@ -113,12 +115,21 @@ class Connection:
         except OSError:
             got = 0
         if not got:
-            self.close()
+            self._hang_up()
             return
         self._filled = filled + got
         self.last_active = self._loop.time()
         if not self._in_hand and not self._writing:
             self._process()
+
+    def _hang_up(self) -> None:
+        """The client sends no more. What it sent before is still carried out (acks=0 wants no answer); then it is the end."""
+        if self._filled > self._start and (self._in_hand or self._writing):
+            self._ending = True
+            self._reading = False
+            self._loop.remove_reader(self.fd)
+        else:
+            self.close()
 
     def _read_until(self, buffer: Buffer) -> int:
         """Where to stop reading: a large frame is read exactly to its end, so that nothing behind it must be moved."""
@@ -138,6 +149,8 @@ class Connection:
             out = self._out
             if out and (len(out) >= _MOST_PARTS or len(out[-1]) > SMALL):  # many or large: gather no more
                 self._flush()
+                if self.closed:
+                    return
                 if self._writing:
                     break
             start = self._start
@@ -170,6 +183,8 @@ class Connection:
             self._buffer = None
         if self._out and not self._writing:
             self._flush()
+        if self._ending and not self._in_hand and not self._writing:
+            self.close()
 
     def _make_room(self, buffer: Buffer, need: int) -> Buffer:
         """Move the beginning of a frame to where all of it (or twice what we have of it) fits."""
@@ -214,7 +229,7 @@ class Connection:
             return
         if self._buffer is not None:
             self._loop.call_soon(self._resume)
-        if not self._reading:
+        if not self._reading and not self._ending:
             self._reading = True
             self._loop.add_reader(self.fd, self._readable)
 

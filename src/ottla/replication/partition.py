@@ -76,17 +76,19 @@ class Partition:
         for watcher in tuple(self.watchers):
             watcher.arrived(size)
 
-    def read(self, offset: int, max_bytes: int, isolation: int, expected_epoch: int, min_one: bool) -> FileSlice | None:
+    def read(
+        self, offset: int, max_bytes: int, isolation: int, expected_epoch: int, min_one: bool, nowait: bool = True
+    ) -> FileSlice | None:
         """Committed bytes from `offset` on, as a region of a file; None where there are none yet.
 
-        Raises NotCached where looking for the place would have to wait for a disk.
+        With `nowait` it raises NotCached where looking for the place would have to wait for a disk.
         """
         self.check_leader(expected_epoch)
         log = self.log
         limit = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
         if offset >= limit and offset <= log.log_end_offset and offset >= log.log_start_offset:
             return None
-        return log.read(offset, max_bytes, limit, min_one, nowait=True)
+        return log.read(offset, max_bytes, limit, min_one, nowait)
 
     def is_recent(self, region: FileSlice) -> bool:
         """Whether a region was written just now, so that it is in the page cache without asking."""

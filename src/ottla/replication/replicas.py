@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
 
 from ottla.metadata.cache import MetadataCache
-from ottla.metadata.image import Image, TopicImage
+from ottla.metadata.image import Image, PartitionState, TopicImage
 from ottla.model import Error, KafkaError, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.storage.log_config import LogConfig
@@ -24,13 +25,19 @@ class Replicas:
     """The partitions that live here."""
 
     def __init__(
-        self, broker_id: int, logs: LogManager, metadata: MetadataCache, config_of: Callable[[str], LogConfig]
+        self,
+        broker_id: int,
+        logs: LogManager,
+        metadata: MetadataCache,
+        config_of: Callable[[str], LogConfig],
+        run_blocking: Callable[..., Awaitable[Any]],
     ) -> None:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self._broker_id = broker_id
         self._logs = logs
         self._metadata = metadata
         self._config_of = config_of
+        self._run_blocking = run_blocking
         self._controller_epoch = 0
         self.role_changed: Callable[[TopicPartition, bool], None] = lambda _tp, _leads: None
         """Told after a partition began or ceased to be led here."""
@@ -56,10 +63,11 @@ class Replicas:
                 existing = self.partitions.get(tp)
                 created = existing is None
                 if existing is None:
-                    config = self._config_of(topic.name)
-                    replica = self._logs.logs.get(tp) or self._logs.create(tp, config, topic.topic_id)
-                    replica.config = config
-                    self.partitions[tp] = existing = Partition(self._broker_id, tp, replica, state)
+                    try:
+                        existing = self._create(tp, topic.topic_id, state)
+                    except (KafkaError, OSError) as problem:
+                        log.error("%s cannot be served here: %s; the next start tries again", tp, problem)
+                        continue
                 elif state.leader_epoch >= existing.leader_epoch and state != existing.state:
                     existing.become(state)
                 else:
@@ -67,6 +75,13 @@ class Replicas:
                 self.role_changed(tp, existing.is_leader)
                 if created:
                     await asyncio.sleep(0)  # files were made: others have their turn before the next of many
+
+    def _create(self, tp: TopicPartition, topic_id: bytes, state: PartitionState) -> Partition:
+        config = self._config_of(tp.topic)
+        replica = self._logs.create(tp, config, topic_id)
+        replica.config = config
+        partition = self.partitions[tp] = Partition(self._broker_id, tp, replica, state)
+        return partition
 
     async def stop_replicas(self, controller_epoch: int, partitions: Iterable[TopicPartition], delete: bool) -> None:
         """Give these partitions up, and remove their data if asked to."""
@@ -78,10 +93,20 @@ class Replicas:
                 partition.stop()
                 self.role_changed(tp, False)
             if delete and tp in self._logs.logs:
-                self._logs.delete(tp)
+                self._delete(tp)
                 await asyncio.sleep(0)  # the same when files go
         if delete:
+            # Before anybody forgets that the topic existed, nothing on the disk may speak of it any more.
+            for write in self._logs.checkpoint_writes():
+                await self._run_blocking(write)
+            await self._run_blocking(self._logs.sync_directories)
             self.deleted(given_up)
+
+    def _delete(self, tp: TopicPartition) -> None:
+        try:
+            self._logs.delete(tp)
+        except OSError as problem:
+            raise KafkaError(Error.KAFKA_STORAGE_ERROR, f"{tp} cannot be deleted: {problem.strerror}") from problem
 
     async def update_metadata(self, controller_epoch: int, image: Image) -> None:
         """Answer clients from this image."""

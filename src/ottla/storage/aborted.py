@@ -1,13 +1,17 @@
 """The aborted transactions of a segment (`.txnindex`): what a read_committed consumer must step over.
 
-One 34-byte entry for each, in the order of their markers. Most segments have none, and then no file either.
+One 34-byte entry for each, in the order of their markers. Most segments have none, and then no file either. What
+cannot be written fails no append: it waits in memory, and recovery can rebuild it from the log.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from struct import Struct
 from typing import Final, NamedTuple
+
+log: Final = logging.getLogger("ottla.storage")
 
 _ENTRY: Final = Struct(">hqqqq")
 _VERSION: Final = 0
@@ -25,11 +29,12 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """A segment's aborted transactions, read on first use."""
 
-    __slots__ = ("_entries", "path")
+    __slots__ = ("_entries", "_written", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._entries: list[AbortedTransaction] | None = None
+        self._written = 0
 
     @property
     def entries(self) -> list[AbortedTransaction]:
@@ -53,26 +58,42 @@ class TransactionIndex:
                 raise ValueError(f"{self.path}: an entry of version {version}")
             entries.append(AbortedTransaction(*fields))
         self._entries = entries
+        self._written = len(entries)
 
     def append(self, transaction: AbortedTransaction) -> None:
-        entries = self.entries
+        """Add one. If the file cannot be written, the entry waits for the next write."""
+        self.entries.append(transaction)
+        try:
+            self.write()
+        except OSError as error:
+            log.warning("%s: cannot be written, its entries wait in memory: %s", self.path, error.strerror or error)
+
+    def write(self) -> None:
+        """Bring the entries that wait in memory into the file. OSError leaves them waiting."""
+        if self._entries is None or self._written == len(self._entries):
+            return
+        content = b"".join(_ENTRY.pack(_VERSION, *transaction) for transaction in self._entries[self._written :])
+        start, written = self._written * _ENTRY.size, 0
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.pwrite(fd, _ENTRY.pack(_VERSION, *transaction), len(entries) * _ENTRY.size)
+            while written < len(content):
+                written += os.pwrite(fd, content[written:], start + written)
         finally:
             os.close(fd)
-        entries.append(transaction)
+        self._written = len(self._entries)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the transactions that ended at or after `offset`."""
         kept = [transaction for transaction in self.entries if transaction.last_offset < offset]
-        if len(kept) < len(self.entries):
+        if len(kept) < self._written:
             os.truncate(self.path, len(kept) * _ENTRY.size)
-            self._entries = kept
+            self._written = len(kept)
+        self._entries = kept
 
     def reset(self) -> None:
         """Drop everything."""
         self._entries = []
+        self._written = 0
         if os.path.exists(self.path):
             os.truncate(self.path, 0)
 

@@ -36,7 +36,7 @@ class StorageStartError(Exception):
 class DataDirectory:
     """A locked data directory. `unlock` gives it back."""
 
-    __slots__ = ("_lock_fd", "_writing", "_written", "clean_shutdown", "path")
+    __slots__ = ("_captures", "_lock_fd", "_writing", "_written", "clean_shutdown", "names_changed", "path")
 
     def __init__(self, path: str) -> None:
         self.path = os.path.realpath(path)
@@ -59,8 +59,10 @@ class DataDirectory:
         _locked_here.add(self.path)
         self._lock_fd = fd
         self._writing = Lock()
-        self._written: dict[str, bytes] = {}
+        self._captures = 0
+        self._written: dict[str, tuple[int, bytes | None]] = {}  # of each checkpoint: its capture and what it says
         self.clean_shutdown = False
+        self.names_changed = False  # a partition was renamed, and that may not be on the disk yet
 
     def unlock(self) -> None:
         if self._lock_fd >= 0:
@@ -111,16 +113,37 @@ class DataDirectory:
         return self._read(HIGH_WATERMARKS)
 
     def checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
-        """Capture a checkpoint; call what is returned to write it, if it says anything new. Blocks: safe in a thread."""
+        """Capture a checkpoint; call what is returned to write it, if it says anything new. Blocks: safe in a thread.
+
+        Threads may come in any order: what was captured earlier never replaces what was captured later, so a partition
+        that was deleted in between does not come back.
+        """
         path, content = os.path.join(self.path, name), checkpoints.offsets_table(offsets)
+        self._captures += 1
+        capture = self._captures
 
         def write() -> None:
             with self._writing:
-                if self._written.get(name) != content:  # an idle broker lets the disk sleep
+                latest, written = self._written.get(name, (0, None))
+                if capture < latest:
+                    return
+                if written != content:  # an idle broker lets the disk sleep
+                    self._written[name] = latest, None
                     checkpoints.write_atomically(path, content)
-                    self._written[name] = content
+                self._written[name] = capture, content
 
         return write
+
+    def sync_names(self) -> None:
+        """Bring the names of the partitions to the disk if one was changed. Blocks: safe in a thread."""
+        with self._writing:  # whoever comes second waits until it is done
+            if self.names_changed:
+                self.names_changed = False
+                try:
+                    checkpoints.sync_directory(self.path)
+                except OSError:
+                    self.names_changed = True
+                    raise
 
     def take_clean_shutdown(self) -> bool:
         """Whether the last stop left nothing to recover."""

@@ -2,7 +2,7 @@
 
 Guards: epochs and their first offsets both rise from entry to entry. The file follows every change at once (atomically,
 but without waiting for the disk: `sync` does that before the recovery point may pass what the file says; recovery finds
-the rest in the batches).
+the rest in the batches). A file that cannot be written fails no append: `write` tries again before the next flush.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ log: Final = logging.getLogger("ottla.storage")
 class LeaderEpochs:
     """The cache over a partition's `leader-epoch-checkpoint`. `latest` is read on every append."""
 
-    __slots__ = ("_entries", "_path", "_unsynced", "latest")
+    __slots__ = ("_entries", "_unsynced", "_unwritten", "latest", "path")
 
     def __init__(self, directory: str) -> None:
-        self._path = os.path.join(directory, LEADER_EPOCHS)
+        self.path = os.path.join(directory, LEADER_EPOCHS)
         try:
-            self._entries = read_epochs(self._path)
+            self._entries = read_epochs(self.path)
         except MalformedCheckpoint as error:
             log.warning("%s; the leader epochs start anew", error)
             self._entries = []
         self._unsynced = False
+        self._unwritten = False
         self.latest = self._entries[-1][0] if self._entries else UNKNOWN_EPOCH
 
     @property
@@ -40,7 +41,7 @@ class LeaderEpochs:
 
     def moved(self, directory: str) -> None:
         """The partition's directory has a new name."""
-        self._path = os.path.join(directory, LEADER_EPOCHS)
+        self.path = os.path.join(directory, LEADER_EPOCHS)
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """`epoch` begins at `start_offset`. Nothing happens if that is known; entries it contradicts give way."""
@@ -98,13 +99,26 @@ class LeaderEpochs:
         """Bring the file to the disk if it is not there. Blocks: safe in a thread, as it writes nothing."""
         if self._unsynced:
             self._unsynced = False
-            sync_file(self._path)
-            sync_directory(os.path.dirname(self._path))
+            try:
+                sync_file(self.path)
+                sync_directory(os.path.dirname(self.path))
+            except OSError:
+                self._unsynced = True
+                raise
+
+    def write(self) -> None:
+        """Bring the file up to date if an earlier write failed."""
+        if self._unwritten:
+            write_epochs(self.path, self._entries)
+            self._unwritten = False
 
     def _write(self) -> None:
         self.latest = self._entries[-1][0] if self._entries else UNKNOWN_EPOCH
-        self._unsynced = True
-        write_epochs(self._path, self._entries)
+        self._unsynced = self._unwritten = True
+        try:
+            self.write()
+        except OSError as error:
+            log.warning("%s: cannot be written, the next flush tries again: %s", self.path, error.strerror or error)
 
 
 def _epoch(entry: tuple[int, int]) -> int:

@@ -3,19 +3,23 @@
 Guards: entries only rise, and the file says nothing that the log does not hold. While a segment is active its index
 files have their full size with a tail of zeros (sparse, as Kafka preallocates them) and are trimmed when it is rolled
 or closed. New entries wait in memory and go to the file a page at a time, on flush and on close: an index needs no
-descriptor of its own, and after a crash the active segment's indexes are rebuilt from the log anyway. Thousands of idle
-logs cost a few hundred bytes each.
+descriptor of its own, and after a crash the active segment's indexes are rebuilt from the log anyway. So an index that
+cannot be written fails no append: its entries wait on. Thousands of idle logs cost a few hundred bytes each.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
+from copy import copy
 from struct import Struct
-from typing import Final
+from typing import Final, Self
 
 from ottla.model import NO_TIMESTAMP
 from ottla.storage.slices import pread
+
+log: Final = logging.getLogger("ottla.storage")
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
@@ -26,7 +30,7 @@ _SEARCH_WINDOW: Final = 512
 class _Index:
     """What both indexes share: a file of fixed-size entries, a tail of them still in memory, and a search over both."""
 
-    __slots__ = ("_entry", "_pending", "_written", "base_offset", "entries", "max_entries", "path")
+    __slots__ = ("_entry", "_failing", "_pending", "_written", "base_offset", "entries", "max_entries", "path")
 
     def __init__(self, path: str, base_offset: int, entry: Struct, max_bytes: int) -> None:
         self.path = path
@@ -36,6 +40,13 @@ class _Index:
         self._entry = entry
         self._written = 0
         self._pending = bytearray()
+        self._failing = False
+
+    def snapshot(self) -> Self:
+        """The index as it is now: a thread may search it while the loop appends to this one."""
+        twin = copy(self)
+        twin._pending = self._pending[:]
+        return twin
 
     def _load(self) -> tuple[int, ...] | None:
         """Take the entries from a trimmed file; the last one, None if there is none. ValueError if the size is odd."""
@@ -47,23 +58,35 @@ class _Index:
         return self._at(self._written - 1) if self._written else None
 
     def preallocate(self) -> None:
-        """The full size of an active segment's index; creates the file."""
+        """The full size of an active segment's index, or more if it was larger when it was written; creates the file."""
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.ftruncate(fd, self.max_entries * self._entry.size)
+            os.ftruncate(fd, max(self.max_entries, self._written) * self._entry.size)
         finally:
             os.close(fd)
 
     def write(self) -> None:
-        """Bring the entries that wait in memory into the file."""
+        """Bring the entries that wait in memory into the file. OSError leaves them waiting."""
         if self._pending:
+            start, written = self._written * self._entry.size, 0
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                os.pwrite(fd, self._pending, self._written * self._entry.size)
+                while written < len(self._pending):  # a disk that is filling up takes a part before it refuses
+                    written += os.pwrite(fd, self._pending[written:], start + written)
             finally:
                 os.close(fd)
             self._written = self.entries
             self._pending.clear()
+            self._failing = False
+
+    def try_write(self) -> None:
+        """Write, and if that fails try again the next time: the log itself holds all that the entries say."""
+        try:
+            self.write()
+        except OSError as error:
+            if not self._failing:
+                log.warning("%s: cannot be written, its entries wait in memory: %s", self.path, error.strerror or error)
+            self._failing = True
 
     def trim(self) -> None:
         """Write, and cut the file to its entries: the segment is no longer active."""
@@ -78,7 +101,7 @@ class _Index:
         self._pending += packed
         self.entries += 1
         if len(self._pending) >= _PENDING_BYTES:
-            self.write()
+            self.try_write()
 
     def _at(self, number: int) -> tuple[int, ...]:
         if number >= self._written:

@@ -21,7 +21,7 @@ from ottla.storage import times
 from ottla.storage.aborted import AbortedTransaction
 from ottla.storage.append import AppendInfo, Origin, Prepared, prepare, whole_batches
 from ottla.storage.deletion import DeletionQueue
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log_config import MAX_LONG, LogConfig
 from ottla.storage.recovery import Opened, open_directory
 from ottla.storage.scan import Damage
 from ottla.storage.segment import Segment
@@ -140,6 +140,7 @@ class Log(SegmentedLog):
                         leader_epoch,
                         sent.timestamp,
                         True,
+                        sent.last_offset >= self.recovery_point and config.flush_messages < MAX_LONG,
                     )
         try:
             active.append(
@@ -285,17 +286,30 @@ class Log(SegmentedLog):
         except OSError as error:
             raise self._failed(segment, error) from error
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record as new as `timestamp`. May block."""
+    def search_by_time(self, timestamp: int) -> Callable[[], TimestampOffset | None]:
+        """What finds the first record as new as `timestamp` in the log as it is now. Calling it blocks: safe in a thread."""
+        start = self.log_start_offset
+        segments = self._as_it_is([segment for segment in self._segments if segment.max_timestamp >= timestamp])
+        return lambda: self._searched(lambda: times.first_at_or_after(segments, timestamp, start))
+
+    def search_newest(self) -> Callable[[], TimestampOffset | None]:
+        """What finds the record with the largest timestamp in the log as it is now. Calling it blocks: safe in a thread."""
+        start = self.log_start_offset
+        segments = self._as_it_is([segment for segment in self._segments if segment.max_timestamp >= 0])
+        return lambda: self._searched(lambda: times.newest(segments, start))
+
+    def _as_it_is(self, segments: list[Segment]) -> tuple[Segment, ...]:
+        """What a thread may search: closed segments change no more; of the active one it gets a copy."""
         try:
-            return times.first_at_or_after(self._segments, timestamp, self.log_start_offset)
+            return tuple(segment.snapshot() if segment.active else segment for segment in segments)
         except OSError as error:
             raise self._failed(self._active, error) from error
 
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The record with the largest timestamp. May block."""
+    def _searched(self, search: Callable[[], TimestampOffset | None]) -> TimestampOffset | None:
         try:
-            return times.newest(self._segments, self.log_start_offset)
+            return search()
+        except Damage as damage:
+            raise KafkaError(Error.CORRUPT_MESSAGE, f"{self.dir}: damaged {damage}") from damage
         except OSError as error:
             raise self._failed(self._active, error) from error
 

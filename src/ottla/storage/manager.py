@@ -3,7 +3,8 @@
 Guards: a directory is used only while it is locked and belongs to this broker; a checkpoint never says more than is on
 the disk; the mark of a clean stop is written last. The broker's loop owns the manager and calls its housekeeping steps
 by its own schedule. A step that would block hands back what a thread is to run: jobs (`flush_jobs`), writers of
-checkpoints, paths (`due_deletions`).
+checkpoints, paths (`due_deletions`). A deletion is complete once a thread has run `sync_directories` and
+`checkpoint_writes`: before that, a crash may bring the partition's name or its checkpointed offsets back.
 """
 
 from __future__ import annotations
@@ -18,13 +19,20 @@ from typing import Final
 
 from ottla.clock import Clock
 from ottla.model import Error, KafkaError, TopicPartition
-from ottla.storage.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, MalformedCheckpoint
+from ottla.storage.checkpoints import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    MalformedCheckpoint,
+    encode_uuid,
+    read_topic_id,
+)
 from ottla.storage.deletion import DeletionQueue, remove
 from ottla.storage.directory import DataDirectory, StorageStartError
 from ottla.storage.flushing import FlushJob
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.segments import DELETE_DIR_SUFFIX
+from ottla.storage.segments import DELETE_DIR_SUFFIX, deletion_path
 
 __all__ = ["LogManager", "StorageStartError"]
 
@@ -95,27 +103,39 @@ class LogManager:
 
     # Opening
 
-    def load(self, config_for: Callable[[str], LogConfig] | None = None) -> None:
+    def load(
+        self, config_for: Callable[[str], LogConfig] | None = None, expected_ids: Mapping[str, bytes] | None = None
+    ) -> None:
         """Open every log, after an unclean stop with recovery. `config_for` gives a topic's settings. Blocks.
 
-        If one cannot be opened, the directories are given back: nothing was started.
+        `expected_ids` are the topics' ids: a directory that has another one is of a topic that was deleted, and is deleted
+        too. If a log cannot be opened, the directories are given back: nothing was started.
         """
         try:
-            self._load(config_for)
+            self._load(config_for, expected_ids or {})
+        except OSError as error:
+            self.abandon()
+            raise StorageStartError(f"cannot open the data directories: {error}") from error
         except BaseException:
             self.abandon()
             raise
 
-    def _load(self, config_for: Callable[[str], LogConfig] | None) -> None:
+    def _load(self, config_for: Callable[[str], LogConfig] | None, expected_ids: Mapping[str, bytes]) -> None:
         started = self._clock.monotonic()
         total = 0
+        gone = False
         for directory in self._directories.values():
             clean = directory.take_clean_shutdown()
             partitions = self._partitions_in(directory)
+            self._set_strangers_aside(directory, partitions, expected_ids)
             if partitions and not clean:
                 log.info("%s: the last stop was not clean; recovering %d logs", directory.path, len(partitions))
-            self._load_directory(directory, partitions, config_for)
+            gone |= self._load_directory(directory, partitions, config_for)
             total += len(partitions)
+        self.sync_directories()
+        if gone:  # a topic that is created now must not meet what was checkpointed of an earlier one
+            for write in self.checkpoint_writes():
+                write()
         took = self._clock.monotonic() - started
         if took > _SLOW_START_S:
             log.info("opened %d logs in %.1f s", total, took)
@@ -134,12 +154,33 @@ class LogManager:
                     log.warning("%s is not the directory of a partition; leaving it alone", entry.path)
         return found
 
+    def _set_strangers_aside(
+        self, directory: DataDirectory, partitions: dict[TopicPartition, str], expected_ids: Mapping[str, bytes]
+    ) -> None:
+        for tp, path in list(partitions.items()):
+            expected = expected_ids.get(tp.topic)
+            if expected is None:
+                continue
+            try:
+                found = read_topic_id(path)
+            except (OSError, MalformedCheckpoint):
+                continue  # opening it says what is wrong
+            if found is not None and found != expected:
+                words = "%s is of topic id %s, but topic %s has the id %s now; deleting it"
+                log.warning(words, path, encode_uuid(found), tp.topic, encode_uuid(expected))
+                aside = deletion_path(path, tp)
+                os.rename(path, aside)
+                directory.names_changed = True
+                self._trash.add([aside], self.default_config.file_delete_delay_ms)
+                del partitions[tp]
+
     def _load_directory(
         self,
         directory: DataDirectory,
         partitions: Mapping[TopicPartition, str],
         config_for: Callable[[str], LogConfig] | None,
-    ) -> None:
+    ) -> bool:
+        """Open a directory's logs; whether its checkpoints speak of partitions that are gone."""
         points, starts = directory.recovery_points(), directory.log_start_offsets()
 
         def open_one(tp: TopicPartition, path: str) -> Log:
@@ -162,6 +203,7 @@ class LogManager:
                 raise StorageStartError(f"{tp} is in {self.logs[tp].dir} and in {opened.dir}; move one of them away")
             self.logs[tp] = opened
             self._counts[directory.path] += 1
+        return not (points.keys() | starts.keys()) <= partitions.keys()
 
     def _open(
         self, tp: TopicPartition, path: str, config: LogConfig, *, point: int = 0, start: int = 0, clean: bool = True
@@ -198,14 +240,24 @@ class LogManager:
         return existing
 
     def delete(self, tp: TopicPartition) -> None:
-        """Take a partition's log away: renamed now, removed after file.delete.delay.ms. Readers in flight do not feel it."""
+        """Take a partition's log away: renamed now, removed after file.delete.delay.ms. Readers in flight do not feel it.
+
+        Then a thread is to run `sync_directories` and `checkpoint_writes`.
+        """
         gone = self.logs.pop(tp, None)
         if gone is None:
             return
-        self._counts[os.path.dirname(gone.dir)] -= 1
+        parent = os.path.dirname(gone.dir)
+        self._counts[parent] -= 1
+        self._directories[parent].names_changed = True
         path = gone.rename_for_deletion()
         log.info("%s: deleted; its files are removed in %d ms", tp, gone.config.file_delete_delay_ms)
         self._trash.add([path], gone.config.file_delete_delay_ms)
+
+    def sync_directories(self) -> None:
+        """Bring the names that `delete` gave to the disk. Blocks: safe in a thread."""
+        for directory in self._directories.values():
+            directory.sync_names()
 
     def logs_in(self, path: str) -> list[Log]:
         """The logs of one data directory."""
@@ -227,9 +279,16 @@ class LogManager:
         """What flush.messages, flush.ms and rolled segments want on the disk: run it in a thread, then `log.flushed(job)`."""
         jobs: list[tuple[Log, FlushJob]] = []
         for one in self.logs.values():
-            if one.needs_flush and (job := one.flush_job(one.flush_target)) is not None:
-                jobs.append((one, job))
+            try:
+                if one.needs_flush and (job := one.flush_job(one.flush_target)) is not None:
+                    jobs.append((one, job))
+            except OSError as error:
+                log.warning("%s: cannot be flushed now, the next round tries again: %s", one.topic_partition, error)
         return jobs
+
+    def checkpoint_writes(self) -> list[Write]:
+        """Everything that a recovery goes by, captured: after a deletion, so that no later partition of that name meets it."""
+        return self.recovery_point_writes() + self.log_start_writes()
 
     def recovery_point_writes(self) -> list[Write]:
         """The recovery points, captured; each call writes a directory's. That blocks: safe in a thread."""
@@ -279,7 +338,7 @@ class LogManager:
             except OSError as error:
                 log.error("%s: could not be closed, the next start recovers it: %s", one.topic_partition, error)
                 failed.add(os.path.dirname(one.dir))
-        for write in self.recovery_point_writes() + self.log_start_writes() + self.high_watermark_writes(high_watermarks):
+        for write in self.checkpoint_writes() + self.high_watermark_writes(high_watermarks):
             try:
                 write()
             except OSError as error:

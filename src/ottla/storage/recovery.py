@@ -3,7 +3,8 @@
 After a clean stop nothing is scanned but the few batches behind the last index entry. After an unclean one every
 segment from the recovery point on is read with its checksums, in chunks: the log is cut at the first byte that is not a
 sound batch (reported by file and offset) and what follows is deleted, as Kafka does; indexes, leader epochs and
-producers are rebuilt on the way. Everything here blocks: the manager runs it in threads.
+producers are rebuilt on the way. A checkpoint that speaks of more than the log holds is not believed: it may be of an
+earlier topic of the same name, so nothing is deleted for its sake and everything is read. Everything here blocks: the manager runs it in threads.
 """
 
 from __future__ import annotations
@@ -96,11 +97,13 @@ class _Opening:
             self._load_indexes(segment)
         self._recover(flushed)
         end_offset = self._end_offset()
-        if end_offset < self.log_start_offset:
-            words = "%s: the log ends at %d, before its start offset %d: starting it anew"
-            log.warning(words, self.partition, end_offset, self.log_start_offset)
-            self._delete(self.segments)
-            self.segments = []
+        if self.segments and (end_offset < self.log_start_offset or (end_offset < recovery_point and not clean_shutdown)):
+            words = "%s: the log ends at %d, before its checkpointed start %d or recovery point %d; recovering all there is"
+            log.warning(words, self.partition, end_offset, self.log_start_offset, recovery_point)
+            self.log_start_offset = recovery_point = self.segments[0].base_offset
+            clean_shutdown, self.replayed = False, None
+            self._recover(0)
+            end_offset = self._end_offset()
         if not self.segments:
             end_offset = self.log_start_offset
             self.segments = [self._create(end_offset)]

@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left
+from contextlib import suppress
+from copy import copy
 from typing import Final
 
 from ottla.clock import Clock
@@ -82,17 +84,40 @@ class Segment:
 
     @classmethod
     def create(cls, directory: str, base_offset: int, config: LogConfig, now_ms: int, *, jitter_ms: int = 0) -> Segment:
-        """A new, empty, active segment on the disk."""
+        """A new, empty, active segment on the disk. OSError leaves no file that was not there."""
         segment = cls(directory, base_offset, config, now_ms, jitter_ms=jitter_ms)
-        OPEN_FILES.forget(segment.path(LOG_SUFFIX))
-        fd = os.open(segment.path(LOG_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        path = segment.path(LOG_SUFFIX)
+        OPEN_FILES.forget(path)
+        existed = os.path.exists(path)
         try:
-            if config.preallocate:
-                os.ftruncate(fd, config.segment_bytes)
-        finally:
-            os.close(fd)
-        segment.activate()
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                if config.preallocate:
+                    os.ftruncate(fd, config.segment_bytes)
+            finally:
+                os.close(fd)
+            segment.aborted.reset()
+            segment.activate()
+        except OSError:
+            if not existed:
+                segment.unlink()
+            raise
         return segment
+
+    def unlink(self) -> None:
+        """Take the files away at once: of a segment that never came into use."""
+        for suffix in _SUFFIXES:
+            with suppress(OSError):
+                os.unlink(self.path(suffix))
+
+    def snapshot(self) -> Segment:
+        """The active segment as it is now: a thread may search it while the loop appends to this one, rolls or retires it."""
+        _ = self.max_timestamp  # found now, and not by two threads at once
+        twin = copy(self)
+        twin._file = self.file
+        twin.offset_index = self.offset_index.snapshot()
+        twin.time_index = self.time_index.snapshot()
+        return twin
 
     def path(self, suffix: str) -> str:
         return f"{self.directory}/{file_name(self.base_offset, suffix)}"
@@ -128,13 +153,17 @@ class Segment:
         self.offset_index.preallocate()
         self.time_index.preallocate()
 
-    def deactivate(self) -> None:
-        """No longer written to: rolled, or closed. The indexes are completed and cut to their entries."""
+    def complete(self) -> None:
+        """Give the files the form of a segment that is no longer written to. After OSError it may still be, and completed again."""
         self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
         self.offset_index.trim()
         self.time_index.trim()
+        self.aborted.write()
         if os.path.getsize(self.path(LOG_SUFFIX)) != self.size:  # preallocated, or the rest of a write that failed
             os.truncate(self.path(LOG_SUFFIX), self.size)
+
+    def deactivate(self) -> None:
+        """Rolled or closed, after `complete`: no longer written to."""
         self.active = False
         self._file = None
         del self._recent_lasts[:]
@@ -150,7 +179,7 @@ class Segment:
         index_interval: int,
         batches: list[tuple[int, int]] | None = None,
     ) -> None:
-        """Write `records` at the end and index them. OSError leaves the segment as it was.
+        """Write `records` at the end and index them. OSError leaves the segment as it was: after the write nothing raises.
 
         `batches` gives (last offset, position in `records`) of each batch if there are several.
         """
@@ -303,6 +332,7 @@ class Segment:
         self.time_index.maybe_append(max_timestamp, offset_of_max)
         self.offset_index.trim()
         self.time_index.trim()
+        self.aborted.write()
         self._forget()
         self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, offset_of_max
 

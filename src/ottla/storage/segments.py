@@ -2,13 +2,15 @@
 disk.
 
 Guards: the segments follow each other without an overlap and the last one is active; `log_start_offset` never lies
-beyond the end; no segment beyond the high watermark is deleted. What blocks for the disk is handed out as a job that a
+beyond the end; no segment beyond the high watermark is deleted; after a sync that failed the recovery point stays where
+it is until the next start recovers the log. What blocks for the disk is handed out as a job that a
 thread may run (`flush_job`) or as paths in the deletion queue. `log.Log` adds what clients and followers do: appends
 and reads.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import uuid
@@ -33,6 +35,14 @@ DELETE_DIR_SUFFIX: Final = "-delete"
 _MAX_NAME: Final = 255
 
 
+def deletion_path(directory: str, topic_partition: TopicPartition) -> str:
+    """A name for a partition's directory that is to be deleted, unlike any other."""
+    unique = f".{uuid.uuid4().hex}{DELETE_DIR_SUFFIX}"
+    topic, partition = topic_partition
+    name = f"{topic[: _MAX_NAME - len(unique) - len(str(partition)) - 1]}-{partition}{unique}"
+    return os.path.join(os.path.dirname(directory), name)
+
+
 class SegmentedLog:
     """One partition's log. Not for threads, except what says so."""
 
@@ -48,6 +58,7 @@ class SegmentedLog:
         "_trash",
         "config",
         "dir",
+        "flush_failed",
         "last_flush_ms",
         "leader_epochs",
         "log_end_offset",
@@ -75,6 +86,7 @@ class SegmentedLog:
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = opened.log_end_offset
         self.recovery_point = opened.recovery_point
+        self.flush_failed = False
         self.last_flush_ms = clock.now_ms()
         self.topic_id = checkpoints.read_topic_id(directory)
         self._clock = clock
@@ -156,24 +168,33 @@ class SegmentedLog:
     # Segments come and go
 
     def roll(self, base_offset: int | None = None) -> Segment:
-        """Close the active segment and begin a new one at the log's end (a follower's may begin later)."""
+        """Close the active segment and begin a new one at the log's end (a follower's may begin later).
+
+        OSError leaves the log as it was: what can fail comes first, and an empty segment that nothing followed is taken
+        away, as it would hide from recovery what is appended to the old one after all.
+        """
         base = max(base_offset or 0, self.log_end_offset)
         active = self._active
-        state = self._producer_state
-        if active.base_offset == base:  # nothing was written to it, but its indexes may be of another size now
-            self._trash.add(active.rename(DELETED_SUFFIX), 0)
-            self._segments.pop()
-            self._bases.pop()
         jitter = self._jitter(self.config.segment_jitter_ms)
         new = Segment.create(self.dir, base, self.config, self._clock.now_ms(), jitter_ms=jitter)
-        if active.base_offset != base:
+        if active.base_offset == base:  # nothing was written to it; the new one has its files, with indexes of today's size
+            self._segments.pop()
+            self._bases.pop()
+        else:
+            state = self._producer_state
+            end_offset, state.end_offset = state.end_offset, base
+            try:
+                active.complete()
+                state.take_snapshot()
+            except OSError:
+                state.end_offset = end_offset
+                new.unlink()
+                raise
             active.deactivate()
-            state.end_offset = base
-            state.take_snapshot()
         self._active = new
         self._segments.append(new)
         self._bases.append(base)
-        return self._active
+        return new
 
     def apply_retention(self, now_ms: int) -> int:
         """Delete the segments that are too old, too many, or before the log's start; how many. Stops at the high watermark."""
@@ -268,25 +289,41 @@ class SegmentedLog:
     # To the disk
 
     def flush_job(self, up_to: int | None = None) -> FlushJob | None:
-        """What must be brought to the disk so that the recovery point may move to `up_to` (the log's end); None if nothing."""
+        """What must be brought to the disk so that the recovery point may move to `up_to` (the log's end); None if nothing.
+
+        None too once a sync has failed (`flush_failed`): nothing can make that good but a recovery. OSError if the files
+        cannot be opened now.
+        """
         target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
         self.last_flush_ms = self._clock.now_ms()
-        if target <= self.recovery_point:
+        if target <= self.recovery_point or self.flush_failed:
             return None
         first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
         touched = [segment for segment in self._segments[first:] if segment.base_offset < target]
-        return FlushJob(touched, self.leader_epochs, self.recovery_point, target)
+        return FlushJob(touched, self.leader_epochs, self.recovery_point, target, self._sync_failed)
+
+    def _sync_failed(self, path: str, error: OSError) -> None:
+        """Called in the thread that ran a flush job."""
+        if not self.flush_failed:
+            self.flush_failed = True
+            log.error(
+                "%s: %s could not be brought to the disk: %s; nothing of the log after %d counts as flushed until a restart "
+                "recovers it", self.topic_partition, path, error.strerror or error, self.recovery_point,
+            )  # fmt: skip
 
     def flushed(self, job: FlushJob) -> None:
-        """A flush job has run: the recovery point moves, unless the log was cut back meanwhile."""
-        self.recovery_point = max(self.recovery_point, min(job.up_to, self.log_end_offset))
+        """A flush job has run: the recovery point moves, unless the log was cut back meanwhile or another job failed."""
+        if not self.flush_failed:
+            self.recovery_point = max(self.recovery_point, min(job.up_to, self.log_end_offset))
 
     def flush(self, up_to: int | None = None) -> None:
-        """Bring the log to the disk. Blocks."""
+        """Bring the log to the disk. Blocks. OSError if that fails or has failed."""
         job = self.flush_job(up_to)
         if job is not None:
             job.run()
             self.flushed(job)
+        elif self.flush_failed:
+            raise OSError(errno.EIO, "an earlier flush failed", self.dir)
 
     def expire_producers(self) -> int:
         """Forget the producers that were silent for producer.id.expiration.ms."""
@@ -296,17 +333,14 @@ class SegmentedLog:
         """Flush, snapshot, trim the indexes: after this, and the clean-shutdown mark, nothing needs recovery. Blocks."""
         self.flush()
         self._producer_state.take_snapshot()
+        self._active.complete()
         self._active.deactivate()
         for segment in self._segments:
             segment.forget_file()
 
     def rename_for_deletion(self) -> str:
         """Give the directory the name of one that is to be deleted, so that the partition may be created anew; the new path."""
-        parent, name = os.path.split(self.dir)
-        unique = f".{uuid.uuid4().hex}{DELETE_DIR_SUFFIX}"
-        topic, partition = self.topic_partition
-        name = f"{topic[: _MAX_NAME - len(unique) - len(str(partition)) - 1]}-{partition}{unique}"
-        path = os.path.join(parent, name)
+        path = deletion_path(self.dir, self.topic_partition)
         os.rename(self.dir, path)
         self._trash.moved(self.dir, path)
         self.dir = self._producer_state.directory = path

@@ -18,7 +18,7 @@ from typing import Final
 
 PROBE_STEP: Final = 128 * 1024
 _WARM_CHUNK: Final = 1024 * 1024
-# Where warmed bytes go that nobody looks at; all threads share it. Memory of one's own would be cleared under the GIL each time.
+# Where warmed bytes go that nobody looks at; all threads share it. Memory of one's own would be cleared under the GIL.
 _SCRATCH: Final = memoryview(mmap.mmap(-1, _WARM_CHUNK))
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _REMEMBERED_FILES: Final = 256

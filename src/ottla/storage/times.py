@@ -1,12 +1,14 @@
 """Offsets by time: what ListOffsets asks. The time index narrows it to one segment and a few batches; one batch is opened.
 
-May read from the disk: an answer for old data blocks.
+May read from the disk: an answer for old data blocks. So it runs in threads, over segments that do not change
+(`Segment.snapshot` of the active one). One that is deleted meanwhile is passed over: its records are gone.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ottla.records import kernel
@@ -28,26 +30,38 @@ def first_at_or_after(segments: Sequence[Segment], timestamp: int, start_offset:
     for segment in segments:
         if segment.max_timestamp < timestamp:
             continue
-        start = segment.offset_index.lookup(max(segment.time_index.lookup(timestamp), start_offset))
-        fd = segment.file.fd
-        for position, header in walk(fd, start, segment.size):
-            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
-                found = _within(fd, position, header, timestamp, start_offset)
-                if found is not None:
-                    return found
+        with suppress(FileNotFoundError):
+            found = _first_of(segment, timestamp, start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def _first_of(segment: Segment, timestamp: int, start_offset: int) -> TimestampOffset | None:
+    start = segment.offset_index.lookup(max(segment.time_index.lookup(timestamp), start_offset))
+    file = segment.file
+    for position, header in walk(file.fd, start, segment.size):
+        if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+            found = _within(file.fd, position, header, timestamp, start_offset)
+            if found is not None:
+                return found
     return None
 
 
 def newest(segments: Sequence[Segment], start_offset: int) -> TimestampOffset | None:
     """The first record with the largest timestamp of the log."""
-    segment = max(segments, key=lambda candidate: candidate.max_timestamp)
+    for segment in sorted(segments, key=lambda candidate: candidate.max_timestamp, reverse=True):
+        with suppress(FileNotFoundError):
+            return _newest_of(segment, start_offset)
+    return None
+
+
+def _newest_of(segment: Segment, start_offset: int) -> TimestampOffset | None:
     timestamp = segment.max_timestamp
-    if timestamp < 0:
-        return None
-    fd = segment.file.fd
-    for position, header in walk(fd, segment.offset_index.lookup(segment.offset_of_max_timestamp), segment.size):
+    file = segment.file
+    for position, header in walk(file.fd, segment.offset_index.lookup(segment.offset_of_max_timestamp), segment.size):
         if header.max_timestamp == timestamp:
-            return _within(fd, position, header, timestamp, start_offset)
+            return _within(file.fd, position, header, timestamp, start_offset)
     return None
 
 

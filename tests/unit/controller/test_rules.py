@@ -9,6 +9,7 @@ import pytest
 
 from ottla.controller import assignment, election, state, topic_rules
 from ottla.controller.adoption import FoundLog, adopt
+from ottla.metadata import znodes
 from ottla.metadata.store import Create
 from ottla.metadata.znodes import PartitionStateNode, TopicNode
 from ottla.model import NO_LEADER, Error, KafkaError, TopicPartition
@@ -201,6 +202,9 @@ def test_a_forgotten_topic_leaves_nothing() -> None:
 
 
 def test_topics_found_on_disk_are_taken_over() -> None:
+    def settings_of(name: str) -> dict[str, str]:
+        return {"cleanup.policy": "compact"} if name == "b" else {}
+
     own, new = b"i" * 16, b"n" * 16
     found = {
         TopicPartition("b", 0): FoundLog(None, -1),
@@ -208,15 +212,17 @@ def test_topics_found_on_disk_are_taken_over() -> None:
         TopicPartition("a", 0): FoundLog(own, 1),
         TopicPartition("known", 0): FoundLog(None, 0),
     }
-    adopted = adopt(found, {"known"}, 1, new)
+    adopted = adopt(found, {"known"}, 1, new, settings_of)
     assert adopted is not None
     name, operations = adopted
     assert name == "a"
-    topic, *states = [one for one in operations if isinstance(one, Create)]
+    settings, topic, *states = [one for one in operations if isinstance(one, Create)]
+    assert znodes.decode_config(settings.data) == {"retention.ms": "-1", "retention.bytes": "-1"}, "its own are not known"
     assert TopicNode.decode("a", topic.data) == TopicNode("a", own, {0: (1,), 1: (1,), 2: (1,)})
     assert [PartitionStateNode.decode(one.data).leader_epoch for one in states] == [2, 0, 5], "epochs go on; a gap begins anew"
-    name, operations = adopt(found, {"known", "a"}, 1, new) or ("", [])
+    name, operations = adopt(found, {"known", "a"}, 1, new, settings_of) or ("", [])
     assert name == "b"
-    assert isinstance(operations[0], Create)
-    assert TopicNode.decode("b", operations[0].data).topic_id == new
-    assert adopt(found, {"known", "a", "b"}, 1, new) is None
+    settings, topic, *_ = [one for one in operations if isinstance(one, Create)]
+    assert TopicNode.decode("b", topic.data).topic_id == new
+    assert znodes.decode_config(settings.data) == {"cleanup.policy": "compact"}
+    assert adopt(found, {"known", "a", "b"}, 1, new, settings_of) is None

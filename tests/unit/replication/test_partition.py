@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,10 @@ class Watcher:
 
     def changed(self) -> None:
         self.told.append("changed")
+
+
+async def at_once(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
 
 
 def test_a_leader_alone_commits_what_it_writes(partition: Partition) -> None:
@@ -188,7 +193,7 @@ def topic(name: str, states: dict[int, PartitionState]) -> TopicImage:
 def test_partitions_exist_while_the_controller_says_so(logs: LogManager) -> None:
     async def run() -> None:
         cache = MetadataCache()
-        replicas = Replicas(1, logs, cache, lambda _topic: LogConfig())
+        replicas = Replicas(1, logs, cache, lambda _topic: LogConfig(), at_once)
         mine, others = topic("t", {0: leads(), 1: PartitionState(2, 0, (2,), (2,))}), topic("u", {0: leads()})
         await replicas.leader_and_isr(3, [mine, others])
         await replicas.update_metadata(3, Image().with_topics([mine, others]))
@@ -215,7 +220,7 @@ def test_partitions_exist_while_the_controller_says_so(logs: LogManager) -> None
 
 def test_an_older_controller_and_older_epochs_are_ignored(logs: LogManager) -> None:
     async def run() -> None:
-        replicas = Replicas(1, logs, MetadataCache(), lambda _topic: LogConfig())
+        replicas = Replicas(1, logs, MetadataCache(), lambda _topic: LogConfig(), at_once)
         await replicas.leader_and_isr(3, [topic("t", {0: leads(epoch=4)})])
         await replicas.leader_and_isr(3, [topic("t", {0: follows(3)})])
         assert replicas.get("t", 0).is_leader, "word of an older leader epoch came late"
@@ -235,7 +240,7 @@ def test_an_older_controller_and_older_epochs_are_ignored(logs: LogManager) -> N
 def test_changed_settings_reach_the_logs(logs: LogManager) -> None:
     async def run() -> None:
         config = LogConfig(retention_ms=1)
-        replicas = Replicas(1, logs, MetadataCache(), lambda _topic: config)
+        replicas = Replicas(1, logs, MetadataCache(), lambda _topic: config, at_once)
         await replicas.leader_and_isr(1, [topic("t", {0: leads(), 1: leads()}), topic("u", {0: leads()})])
         config = LogConfig(retention_ms=2)
         replicas.config_changed("t")

@@ -55,6 +55,25 @@ def test_the_file_is_full_size_while_active_and_exact_when_trimmed(tmp_path):
     assert (again.entries, again.last_offset, again.last_position) == (2, 120, 8500)
 
 
+def test_a_smaller_segment_index_bytes_cuts_no_entries(tmp_path):
+    index = offset_index(tmp_path, [(110, 4200), (120, 8500), (130, 13000)], 0)
+    index.trim()
+    smaller = OffsetIndex(index.path, 100, 16)
+    smaller.load(20_000)
+    smaller.preallocate()
+    assert [smaller.lookup(offset) for offset in (115, 125, 135)] == [4200, 8500, 13000]
+    smaller.trim()
+    assert os.path.getsize(index.path) == 24
+
+
+def test_a_snapshot_is_not_changed_by_later_entries(tmp_path):
+    index = offset_index(tmp_path, [(110, 4200), (120, 8500)], 1)
+    before = index.snapshot()
+    for number in range(2000):  # several pages are written meanwhile
+        index.append(130 + number, 13000 + number)
+    assert [before.lookup(offset) for offset in (105, 115, 125, 5000)] == [0, 4200, 8500, 8500]
+
+
 @pytest.mark.parametrize("written", [0, 2, 3])
 @pytest.mark.parametrize(("cut", "left"), [(100, 0), (110, 0), (111, 1), (120, 1), (125, 2), (130, 2), (131, 3), (500, 3)])
 def test_truncation_keeps_the_entries_below(tmp_path, written, cut, left):

@@ -314,23 +314,23 @@ def test_offsets_by_time(tmp_path):
     for number in range(30):
         append(log, batch(2, timestamp=NOW + 10 * number), leader_epoch=number // 10)
     assert len(log.segments) > 2
-    assert log.offset_for_timestamp(0)[:2] == (NOW, 0)
+    assert log.search_by_time(0)()[:2] == (NOW, 0)
     for number in range(30):
-        assert log.offset_for_timestamp(NOW + 10 * number) == (NOW + 10 * number, 2 * number, number // 10)
-        assert log.offset_for_timestamp(NOW + 10 * number + 1)[:2] == (NOW + 10 * number + 1, 2 * number + 1)
-    assert log.offset_for_timestamp(NOW + 292) is None
-    assert log.max_timestamp_offset() == (NOW + 291, 59, 2)
+        assert log.search_by_time(NOW + 10 * number)() == (NOW + 10 * number, 2 * number, number // 10)
+        assert log.search_by_time(NOW + 10 * number + 1)()[:2] == (NOW + 10 * number + 1, 2 * number + 1)
+    assert log.search_by_time(NOW + 292)() is None
+    assert log.search_newest()() == (NOW + 291, 59, 2)
     append(log, batch(1, timestamp=NOW))
-    assert log.max_timestamp_offset() == (NOW + 291, 59, 2)
+    assert log.search_newest()() == (NOW + 291, 59, 2)
     log.high_watermark = log.log_end_offset
     log.delete_records_before(7)
-    assert log.offset_for_timestamp(0)[:2] == (NOW + 31, 7)
+    assert log.search_by_time(0)()[:2] == (NOW + 31, 7)
 
 
 def test_an_empty_log_has_no_times(tmp_path):
     log = open_log(tmp_path)
-    assert log.offset_for_timestamp(0) is None
-    assert log.max_timestamp_offset() is None
+    assert log.search_by_time(0)() is None
+    assert log.search_newest()() is None
 
 
 # Transactions

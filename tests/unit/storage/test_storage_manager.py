@@ -10,12 +10,17 @@ import pytest
 
 from ottla.clock import ManualClock
 from ottla.model import TopicPartition
+from ottla.storage import checkpoints, epochs
 from ottla.storage.deletion import remove
 from ottla.storage.log_config import LogConfig
 from ottla.storage.manager import LogManager, StorageStartError
 from unit.storage.storage_kit import NOW, TP, append, batch, headers
 
 ID = bytes(range(16))
+
+
+def broken(*_):
+    raise OSError(5, "Input/output error")
 
 
 def manager(*dirs, clock=None, broker_id=1, cluster_id="cluster", **options):
@@ -189,6 +194,114 @@ def test_a_deleted_topic_may_come_back_at_once(tmp_path):
     made.shutdown()
 
 
+def recreated(tmp_path, count):
+    """Records deleted up to 40, all of it checkpointed; the topic deleted, created anew, and `count` records acknowledged."""
+    made = manager(tmp_path)
+    log = made.create(TP, topic_id=ID)
+    append(log, batch(50))
+    log.high_watermark = 50
+    log.delete_records_before(40)
+    log.flush()
+    for write in made.checkpoint_writes():
+        write()
+    made.delete(TP)
+    return made, lambda: [append(made.create(TP, topic_id=bytes(16)), batch(1)) for _ in range(count)]
+
+
+def test_checkpoints_of_a_deleted_topic_do_not_wipe_its_successor(tmp_path):
+    made, produce = recreated(tmp_path, 10)
+    produce()
+    made.abandon()
+    log = manager(tmp_path).logs[TP]
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point, len(headers(log))) == (0, 10, 0, 10)
+
+
+def test_checkpoints_after_a_deletion_forget_the_partition(tmp_path):
+    made, produce = recreated(tmp_path, 60)  # more than the earlier topic had: only the checkpoints could tell
+    for write in made.checkpoint_writes():
+        write()
+    produce()
+    made.abandon()
+    log = manager(tmp_path).logs[TP]
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 60, 0)
+
+
+def test_a_start_forgets_the_checkpoints_of_partitions_that_are_gone(tmp_path):
+    made, _ = recreated(tmp_path, 0)
+    made.abandon()
+    second = manager(tmp_path)
+    for _ in range(60):
+        append(second.create(TP), batch(1))
+    second.abandon()
+    log = manager(tmp_path).logs[TP]
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 60, 0)
+
+
+def test_an_older_checkpoint_never_replaces_a_newer_one(tmp_path):
+    made = manager(tmp_path)
+    made.create(TP)
+    (late,) = made.recovery_point_writes()
+    made.delete(TP)
+    (newer,) = made.recovery_point_writes()
+    newer()
+    late()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n0\n"
+    made.abandon()
+
+
+def test_a_checkpoint_that_failed_half_way_is_written_again(tmp_path, monkeypatch):
+    made = manager(tmp_path)
+    made.create(TP)
+    made.recovery_point_writes()[0]()
+    before = made.recovery_point_writes()[0]
+    made.logs[TP].recovery_point = 7
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, "sync_directory", broken)  # the new file is in place already
+        with pytest.raises(OSError, match="Input/output"):
+            made.recovery_point_writes()[0]()
+    before()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 0\n"
+    made.abandon()
+
+
+def test_renamed_partitions_reach_the_disk(tmp_path, monkeypatch):
+    made = manager(tmp_path / "a", tmp_path / "b")
+    made.create(TP)
+    synced = []
+    monkeypatch.setattr(checkpoints, "sync_directory", synced.append)
+    made.sync_directories()
+    assert synced == []
+    made.delete(TP)
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, "sync_directory", broken)
+        with pytest.raises(OSError, match="Input/output"):
+            made.sync_directories()
+    made.sync_directories()  # what failed is tried again
+    made.sync_directories()
+    assert synced == [str(tmp_path / "a")]
+    made.abandon()
+
+
+def test_the_directory_of_another_topic_id_is_set_aside(tmp_path, caplog):
+    first = manager(tmp_path)
+    for name in ("same", "other", "unknown"):
+        append(first.create(TopicPartition(name, 0), topic_id=ID), batch(3))
+    append(first.create(TopicPartition("nameless", 0)), batch(3))
+    first.shutdown()
+    clock = ManualClock(NOW)
+    second = LogManager([str(tmp_path)], clock, broker_id=1, cluster_id="cluster")
+    second.load(expected_ids={"same": ID, "other": bytes(16), "nameless": ID})
+    assert sorted(tp.topic for tp in second.logs) == ["nameless", "same", "unknown"]
+    assert f"{tmp_path}/other-0 is of topic id" in caplog.text
+    assert "other" not in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+    assert second.create(TopicPartition("other", 0), topic_id=bytes(16)).log_end_offset == 0
+    assert len(list(tmp_path.glob("other-0.*-delete"))) == 1
+    clock.advance_ms(60_000)
+    remove(second.due_deletions())
+    assert not list(tmp_path.glob("*-delete"))
+    second.shutdown()
+
+
 def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path):
     clock = ManualClock(NOW)
     first = manager(tmp_path, clock=clock)
@@ -231,13 +344,36 @@ def test_housekeeping(tmp_path):
     made.shutdown()
 
 
+def test_a_log_that_cannot_be_flushed_does_not_hold_up_the_others(tmp_path, monkeypatch, caplog):
+    made = manager(tmp_path)
+    logs = [made.create(TopicPartition("t", number), LogConfig(flush_messages=1)) for number in range(3)]
+    for log in logs:
+        append(log, batch(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(logs[1].leader_epochs, "_unwritten", True)
+        patched.setattr(epochs, "write_epochs", broken)
+        assert [log for log, _ in made.flush_jobs()] == [logs[0], logs[2]]
+    assert "t-1: cannot be flushed now" in caplog.text
+    assert [log for log, _ in made.flush_jobs()] == logs
+    made.abandon()
+
+
+def test_a_log_whose_flush_failed_leaves_no_clean_mark(tmp_path, monkeypatch):
+    made = manager(tmp_path)
+    log = made.create(TP)
+    append(log, batch(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", broken)
+        with pytest.raises(OSError, match="Input/output"):
+            log.flush()
+    made.shutdown()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 0\n"
+
+
 def test_a_log_that_cannot_be_closed_leaves_no_clean_mark(tmp_path, monkeypatch):
     made = manager(tmp_path)
     append(made.create(TP), batch(1))
-
-    def broken(_fd):
-        raise OSError(5, "Input/output error")
-
     with monkeypatch.context() as patched:
         patched.setattr(os, "fdatasync", broken)
         made.shutdown()

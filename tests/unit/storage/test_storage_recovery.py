@@ -132,7 +132,7 @@ def test_missing_and_damaged_indexes_are_rebuilt(tmp_path, clean, which, suffix,
     log = open_log(tmp_path / "b", CONFIG, clean_shutdown=clean, recovery_point=80)
     assert len(headers(log)) == 40
     for number in range(0, 40, 3):
-        assert log.offset_for_timestamp(NOW + number + 1).offset == 2 * number + 1
+        assert log.search_by_time(NOW + number + 1)().offset == 2 * number + 1
     log.close()
     assert contents(tmp_path / "a", suffix) == contents(tmp_path / "b", suffix)
 
@@ -244,11 +244,35 @@ def test_the_log_start_comes_back_from_its_checkpoint(tmp_path):
     assert (after.log_start_offset, records(after)[0].offset) == (7, 7)
 
 
-def test_a_log_that_ends_before_its_start_begins_anew(tmp_path):
-    written(tmp_path).close()
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("checkpoints", [{"log_start_offset": 500}, {"recovery_point": 500}, {"log_start_offset": 500, "recovery_point": 500}])
+def test_checkpoints_of_an_earlier_topic_delete_nothing(tmp_path, checkpoints, clean):
+    log = written(tmp_path)
+    if clean:
+        log.close()
+    producer = log.producers.by_id[7].batches
+    after = reopened(tmp_path, clean_shutdown=clean, **checkpoints)
+    assert (after.log_start_offset, after.log_end_offset, len(headers(after))) == (0, 80, 40)
+    assert after.producers.by_id[7].batches == producer
+    assert after.leader_epochs.entries == ((0, 0), (1, 30), (2, 60))
+    if not clean:
+        assert after.recovery_point == 0  # nothing says that any of it was flushed
+    assert append(after, batch(1)) == 80
+
+
+def test_all_is_read_where_the_recovery_point_cannot_be_of_this_log(tmp_path, caplog):
+    written(tmp_path)
+    first = files(tmp_path, ".log")[0]
+    with open(first, "r+b") as file:
+        file.seek(2 * SIZE + 100)
+        file.write(b"xxxx")
+    assert reopened(tmp_path, recovery_point=500).log_end_offset == 4
+    assert "before its checkpointed start 0 or recovery point 500" in caplog.text
+
+
+def test_a_log_without_segments_begins_at_its_start(tmp_path):
     after = reopened(tmp_path, log_start_offset=500)
     assert (after.log_start_offset, after.log_end_offset) == (500, 500)
-    assert append(after, batch(1)) == 500
 
 
 def test_preallocated_files(tmp_path):

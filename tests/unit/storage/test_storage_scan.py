@@ -61,7 +61,7 @@ def test_a_directory_from_the_days_of_old_formats(tmp_path, magic):
     piece = log.read(1, 1 << 20, 8, True)
     assert piece.position == len(legacy(magic, [0]))
     if magic:
-        assert log.offset_for_timestamp(NOW + 1).offset == 1
+        assert log.search_by_time(NOW + 1)().offset == 1
 
 
 def test_a_broken_old_message_is_cut(tmp_path):
