@@ -27,7 +27,7 @@ log = logging.getLogger("ottla.api")
 
 NO_TOPIC_ID = bytes(16)
 EMPTY = b""
-_LOOKUPS = 3  # in cold data, each prepared by a thread; a page that is gone again each time is waited for in the end
+_LOOKUPS = 3  # per partition in cold data, each prepared by a thread; a page that is gone again each time is waited for then
 # The beginning of a message that does not fit. Before version 3 a batch larger than the client's bound was not sent at all, and
 # a client saw by such a piece that it must raise its bound; without one it would ask for ever.
 TOO_LARGE = struct.pack(">qi", -1, 0x7FFFFFFF)
@@ -70,7 +70,7 @@ class _Reading:
 
     __slots__ = (
         "_bytes", "_cold", "_ctx", "_failed", "_full", "_isolation", "_lookups", "_max_bytes", "_max_wait", "_min_bytes",
-        "_session", "_told", "_version", "_wanted",
+        "_most_lookups", "_session", "_told", "_version", "_wanted",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, request: FetchRequest) -> None:
@@ -89,6 +89,7 @@ class _Reading:
         self._told: dict[Wanted, PartitionData] = {}
         self._cold: list[FileSlice] = []
         self._lookups = 0
+        self._most_lookups = _LOOKUPS * (len(self._session.wanted) if self._session is not None else len(self._wanted))
 
     def _open_session(self, request: FetchRequest) -> None:
         uses_ids = self._version >= 13
@@ -233,9 +234,10 @@ class _Reading:
                     raise KafkaError(Error.UNSUPPORTED_COMPRESSION_TYPE)
                 max_bytes = min(one.max_bytes, max(left, 0))
                 region = partition.read(
-                    one.offset, max_bytes, self._isolation, one.leader_epoch, min_one, nowait=self._lookups < _LOOKUPS
+                    one.offset, max_bytes, self._isolation, one.leader_epoch, min_one, nowait=self._lookups < self._most_lookups
                 )
-                if region is not None and not partition.is_recent(region) and not region.cached():
+                # One cold region, and the thread looks after all old ones: asking costs as much as warming what is warm.
+                if region is not None and not partition.is_recent(region) and (self._cold or not region.cached()):
                     self._cold.append(region)
         except KafkaError as problem:
             return PartitionData(

@@ -58,7 +58,8 @@ class FlushJob:
         """Sync. Blocks: safe in a thread. OSError if something could not be synced; the log knows then."""
         path = ""
         try:
-            for path, file in self._files:
+            for log_path, file in self._files:
+                path = log_path
                 os.fdatasync(file.fd)
             for path in (*self._indexes, *self._directories):
                 with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, or a segment without aborted transactions

@@ -4,7 +4,8 @@ After a clean stop nothing is scanned but the few batches behind the last index 
 segment from the recovery point on is read with its checksums, in chunks: the log is cut at the first byte that is not a
 sound batch (reported by file and offset) and what follows is deleted, as Kafka does; indexes, leader epochs and
 producers are rebuilt on the way. A checkpoint that speaks of more than the log holds is not believed: it may be of an
-earlier topic of the same name, so nothing is deleted for its sake and everything is read. Everything here blocks: the manager runs it in threads.
+earlier topic of the same name, so nothing is deleted for its sake and everything is read. Everything here blocks: the
+manager runs it in threads.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class Segment:
         self.time_index.preallocate()
 
     def complete(self) -> None:
-        """Give the files the form of a segment that is no longer written to. After OSError it may still be, and completed again."""
+        """Give the files the form of a segment that is no longer written to. After OSError it may still be written to."""
         self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
         self.offset_index.trim()
         self.time_index.trim()

@@ -3,7 +3,7 @@
 Guards: a region stays readable for as long as somebody holds it. A `SegmentFile` owns one descriptor and closes it when the
 last reference to it is gone, so a segment that is rolled, renamed or unlinked while its bytes are on their way to a
 consumer is felt by nobody. Closed segments keep no descriptor of their own: `open_for_reading` remembers the ones used last.
-The page cache is probed with RWF_NOWAIT, so that a cold range is warmed in a thread and not on the broker's loop.
+A range that is not in the page cache is warmed in a thread and not on the broker's loop (`page_cache`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
-PROBE_STEP: Final = 128 * 1024
 _WARM_CHUNK: Final = 1024 * 1024
 # Where warmed bytes go that nobody looks at; all threads share it. Memory of one's own would be cleared under the GIL.
 _SCRATCH: Final = memoryview(mmap.mmap(-1, _WARM_CHUNK))
@@ -87,15 +86,10 @@ class FileSlice:
         return f"FileSlice(fd={self.file.fd}, position={self.position}, length={self.length})"
 
     def cached(self) -> bool:
-        """Whether the range lies in the page cache, judged by its ends and each 128 KiB. True where nobody can say."""
-        fd = self.file.fd
-        end = self.position + self.length - 1
-        probe = self.position
-        while probe < end:
-            if not is_cached(fd, probe):
-                return False
-            probe += PROBE_STEP
-        return is_cached(fd, end)
+        """Whether the range lies in the page cache. True where nobody can say."""
+        from ottla.storage.page_cache import is_cached  # noqa: PLC0415 - a broker that serves only the tail never needs it
+
+        return is_cached(self.file.fd, self.position, self.length)
 
     def warm(self) -> None:
         """Read the range through once, so that it is in the page cache. Blocks: call it in a thread."""
@@ -120,22 +114,6 @@ class FileSlice:
             position += len(chunk)
             left -= len(chunk)
         return b"".join(chunks)
-
-
-_PROBE: Final = [bytearray(1)]
-
-
-def is_cached(fd: int, position: int) -> bool:
-    """Whether the page that holds `position` can be read without waiting for a disk."""
-    if not _NOWAIT:
-        return True
-    try:
-        os.preadv(fd, _PROBE, position, _NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system that does not know RWF_NOWAIT: nothing to be learned here
-        return True
-    return True
 
 
 class NotCached(Exception):

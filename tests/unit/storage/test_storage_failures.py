@@ -126,9 +126,9 @@ def test_a_roll_that_fails_leaves_the_log_usable(tmp_path, monkeypatch, what):
             patched.setattr(segment.Segment, "complete", failing)
         else:
             refuse(patched, f"5.{what}")
-        with pytest.raises(OSError, match="No space|Too many"):
+        with pytest.raises(OSError, match=r"No space|Too many"):
             log.roll()
-        with pytest.raises(OSError, match="No space|Too many"):
+        with pytest.raises(OSError, match=r"No space|Too many"):
             log.roll()
     assert len(log.segments) == 1
     assert not list(tmp_path.glob(f"{5:020d}.*"))  # recovery would take it for the beginning of another segment
@@ -274,6 +274,25 @@ def test_a_search_sees_the_log_as_it_was(tmp_path, meanwhile):
         150: None,
     }
     assert newest()[:2] == (NOW + 59, 59)
+
+
+@pytest.mark.parametrize("name", ["offset_index", "time_index"])
+def test_a_page_of_the_index_is_written_in_the_middle_of_a_search(tmp_path, name):
+    log, _ = searched_log(tmp_path)
+    index = getattr(log.segments[-1], name)
+    real = index._entry
+
+    class Interrupted:
+        size, pack, unpack = real.size, real.pack, real.unpack
+
+        def unpack_from(self, buffer, at):
+            index.write()
+            return real.unpack_from(buffer, at)
+
+    index._entry = Interrupted()
+    search = log.search_by_time(NOW + 45)
+    assert search().offset == 45
+    assert not index._pending  # it did happen
 
 
 def test_a_search_passes_over_what_retention_took(tmp_path):

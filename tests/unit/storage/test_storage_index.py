@@ -63,15 +63,16 @@ def test_a_smaller_segment_index_bytes_cuts_no_entries(tmp_path):
     smaller.preallocate()
     assert [smaller.lookup(offset) for offset in (115, 125, 135)] == [4200, 8500, 13000]
     smaller.trim()
-    assert os.path.getsize(index.path) == 24
+    with open(index.path, "rb") as file:
+        assert file.read() == struct.pack(">iiiiii", 10, 4200, 20, 8500, 30, 13000)
 
 
 def test_a_snapshot_is_not_changed_by_later_entries(tmp_path):
-    index = offset_index(tmp_path, [(110, 4200), (120, 8500)], 1)
+    index = offset_index(tmp_path, [(110, 4200), (120, 8500), (130, 13000)], 1)
     before = index.snapshot()
     for number in range(2000):  # several pages are written meanwhile
-        index.append(130 + number, 13000 + number)
-    assert [before.lookup(offset) for offset in (105, 115, 125, 5000)] == [0, 4200, 8500, 8500]
+        index.append(140 + number, 14000 + number)
+    assert [before.lookup(offset) for offset in (105, 115, 125, 135, 5000)] == [0, 4200, 8500, 13000, 13000]
 
 
 @pytest.mark.parametrize("written", [0, 2, 3])

@@ -245,7 +245,9 @@ def test_the_log_start_comes_back_from_its_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("checkpoints", [{"log_start_offset": 500}, {"recovery_point": 500}, {"log_start_offset": 500, "recovery_point": 500}])
+@pytest.mark.parametrize(
+    "checkpoints", [{"log_start_offset": 500}, {"recovery_point": 500}, {"log_start_offset": 500, "recovery_point": 500}]
+)
 def test_checkpoints_of_an_earlier_topic_delete_nothing(tmp_path, checkpoints, clean):
     log = written(tmp_path)
     if clean:
