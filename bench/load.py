@@ -249,7 +249,7 @@ class _Beside:
     def __init__(self, arguments: dict[str, Any]) -> None:
         self.began, self.ended = threading.Event(), threading.Event()
         # It stands for a client on another machine: what it does with what it reads must not take the broker's CPU.
-        command = ["nice", "-n", "19", sys.executable, "-m", "bench.load", "read_from_start", json.dumps(arguments)]
+        command = ["chrt", "--idle", "0", sys.executable, "-m", "bench.load", "read_from_start", json.dumps(arguments)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._last = ""
         threading.Thread(target=self._listen, daemon=True).start()

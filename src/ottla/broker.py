@@ -295,8 +295,12 @@ class Broker:
 
         async def flush() -> None:
             for one, job in logs.flush_jobs():
-                await self.run_blocking(job.run)
-                one.flushed(job)
+                try:
+                    await self.run_blocking(job.run)
+                except OSError as problem:
+                    log.error("%s could not be brought to the disk: %s", one.topic_partition, problem)
+                else:
+                    one.flushed(job)
 
         async def write_all(writes: Callable[[], list[Callable[[], None]]]) -> None:
             for write in writes():

@@ -5,6 +5,7 @@ The hot path: one pass over the request, nothing per record, an answer at once w
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import Any
 
@@ -97,6 +98,8 @@ async def _answer_when_flushed(
             if job is not None:
                 await ctx.services.run_blocking(job.run)
                 one.flushed(job)
+            if one.flush_failed:
+                raise OSError(errno.EIO, f"{one.topic_partition} could not be flushed before, and is not trusted any more")
     except OSError as problem:
         log.error("%s could not be brought to the disk: %s", logs, problem)
         failed = produce_error(request, Error.KAFKA_STORAGE_ERROR, f"Not brought to the disk: {problem.strerror}")

@@ -26,11 +26,16 @@ class Buffer:
 
 
 class BufferPool:
-    """The buffers that nobody uses at the moment."""
+    """The buffers that nobody uses at the moment, and who used one last.
 
-    __slots__ = ("_large", "_small")
+    `last_reader` and `last_read` tell a connection with much to send whether others are busy: then it sends in smaller pieces.
+    """
+
+    __slots__ = ("_large", "_small", "last_read", "last_reader")
 
     def __init__(self) -> None:
+        self.last_reader: object = None
+        self.last_read = 0.0
         self._small: list[Buffer] = []
         self._large: list[Buffer] = []
 

@@ -29,7 +29,8 @@ _SMALLEST_FRAME = 8  # api key, version, correlation id
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
 _MOST_PARTS = 64
-_MOST_AT_ONCE = 256 << 10  # of a file region, so that a reader of much does not hold up the others
+_MOST_AT_ONCE = 64 << 10  # of a file region while others are busy, so that a reader of much does not hold them up
+_QUIET = 0.005  # seconds without a request of anybody else: then there is nobody to hold up
 
 Part = bytes | FileSlice
 
@@ -118,7 +119,9 @@ class Connection:
             self._hang_up()
             return
         self._filled = filled + got
-        self.last_active = self._loop.time()
+        pool = self._pool
+        pool.last_reader = self
+        self.last_active = pool.last_read = self._loop.time()
         if not self._in_hand and not self._writing:
             self._process()
 
@@ -264,7 +267,10 @@ class Connection:
             self.close()
 
     def _send_region(self, region: FileSlice) -> None:
-        sent = os.sendfile(self.fd, region.file.fd, region.position, min(region.length, _MOST_AT_ONCE))
+        pool = self._pool
+        alone = pool.last_reader is self or self._loop.time() - pool.last_read > _QUIET
+        most = region.length if alone else _MOST_AT_ONCE
+        sent = os.sendfile(self.fd, region.file.fd, region.position, min(region.length, most))
         if sent == region.length:
             self._out.popleft()
         elif sent:
