@@ -29,7 +29,7 @@ def read_all(bootstrap: str, expected: int) -> dict[int, list[bytes]]:
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     while sum(map(len, found.values())) < expected:
-        messages = consumer.consume(500, 30)
+        messages = consumer.consume(expected - sum(map(len, found.values())), 60)
         assert messages, found
         for message in messages:
             assert message.error() is None
