@@ -18,6 +18,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from ottla.wire.apis.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.frame import decode_response, encode_request
+from ottla.wire.schema import Malformed
 from support import java
 from support.server import answers, free_port
 
@@ -185,4 +188,16 @@ class ApacheKafka(JavaServer):
         return self._settings
 
     def ready(self) -> bool:
-        return answers(self.port)
+        """It answers, and knows itself and its controller: an admin client that comes before that may wait for minutes."""
+        if not answers(self.port):
+            return False
+        request = encode_request(MetadataRequest(topics=[]), 1, 1, None)
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 5) as sock, sock.makefile("rb") as answer:
+                sock.sendall(request)
+                size = int.from_bytes(answer.read(4), "big")
+                _, response = decode_response(MetadataResponse, answer.read(size), 1)
+        except (OSError, Malformed):
+            return False
+        assert isinstance(response, MetadataResponse)
+        return bool(response.brokers) and response.controller_id >= 0
