@@ -28,7 +28,6 @@ from ottla.api.topics import create_automatically
 from ottla.clock import Clock, SystemClock
 from ottla.config import BrokerConfig, Listener, topic_values
 from ottla.controller.adoption import FoundLog, adopt
-from ottla.controller.channels import Channel
 from ottla.controller.controller import Controller, new_id
 from ottla.controller.topic_rules import internal_settings
 from ottla.coordinator.groups import GroupCoordinator
@@ -122,7 +121,7 @@ class Broker:
         await self._adopt_logs(store, logs)
         await self._register(store)
         controller = Controller(
-            self.broker_id, store, self._clock, self._random, lambda _broker: _channel(replicas), self._unclean_allowed
+            self.broker_id, store, self._clock, self._random, lambda _broker: replicas, self._unclean_allowed
         )
         create = lambda name: create_automatically(self.services, name)  # noqa: E731 - services come into being below
         journal = TopicJournal(_OFFSETS_TOPIC, replicas, self._metadata, create, loop.call_later)
@@ -366,10 +365,6 @@ def _tell_coordinator(groups: GroupCoordinator, tp: TopicPartition, leads: bool)
             groups.elect(tp.partition)
         else:
             groups.resign(tp.partition)
-
-
-def _channel(replicas: Replicas) -> Channel:
-    return replicas
 
 
 def _field(value: Any) -> Any:

@@ -26,7 +26,7 @@ class Wanted:
     """One partition that a reader wants, and what it was told last."""
 
     __slots__ = (
-        "high_watermark", "last_stable_offset", "leader_epoch", "log_start_offset", "max_bytes", "offset", "partition",
+        "high_watermark", "leader_epoch", "log_start_offset", "max_bytes", "offset", "partition",
         "session", "topic", "topic_id", "watched",
     )  # fmt: skip
 
@@ -40,7 +40,6 @@ class Wanted:
         self.max_bytes = max_bytes
         self.leader_epoch = leader_epoch
         self.high_watermark = -1
-        self.last_stable_offset = -1
         self.log_start_offset = -1
         self.session: Session | None = None
         self.watched: Watched | None = None

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BROKER_IDS = "/brokers/ids"
-BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
