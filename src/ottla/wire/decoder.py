@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 _UNPACK_ARRAY = {code: ArrayStructs(code, "unpack_from") for code in FIXED.values()}
 
-_NAMESPACE: dict[str, Any] = {
+NAMESPACE: dict[str, Any] = {
     "Malformed": Malformed,
     # What reading and converting the sender's bytes can raise: a short struct, an index past the end, bad UTF-8.
-    "REFUSED": (struct.error, IndexError, ValueError, OverflowError),
+    "TOO_SHORT": (struct.error, IndexError),
+    "REFUSED": (ValueError, OverflowError),
     "new": object.__new__,
     "read_uvarint": read_uvarint,
     "read_string_length": read_string_length,
@@ -31,7 +32,7 @@ _NAMESPACE: dict[str, Any] = {
 
 def compile_decoder(cls: type[Struct], version: int, flexible: bool) -> Decode:
     """`(buffer, position) -> (message, position after it)` for one version."""
-    emit = DecodeEmitter(version, flexible, _NAMESPACE)
+    emit = DecodeEmitter(version, flexible, NAMESPACE)
     where = f"{cls.__name__} v{version}"
     emit.line(0, "def decode(buf, pos=0):")
     emit.line(1, "try:")
@@ -40,6 +41,8 @@ def compile_decoder(cls: type[Struct], version: int, flexible: bool) -> Decode:
     emit.flush(2)
     emit.line(2, "if pos > end: raise Malformed(f'{pos - end} bytes are missing')")
     emit.line(2, "return message, pos")
+    emit.line(1, "except TOO_SHORT as error:")
+    emit.line(2, f"raise Malformed(f'{where} ends before all its fields are there') from error")
     emit.line(1, "except REFUSED as error:")
     emit.line(2, f"raise Malformed(f'{where}: {{error}}') from error")
     return emit.build("decode", f"<decoder of {where}>")
@@ -208,7 +211,7 @@ class DecodeEmitter(Emitter):
 
     def payload(self, field: Field) -> Any:
         """The function that reads one tagged field from its payload."""
-        emit = DecodeEmitter(self.version, True, _NAMESPACE)
+        emit = DecodeEmitter(self.version, True, NAMESPACE)
         emit.line(0, "def read(buf):")
         emit.line(1, "pos = 0; view = memoryview(buf); end = len(view)")
         emit.value(1, field, "value")

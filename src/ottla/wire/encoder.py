@@ -19,7 +19,7 @@ _PACK_ARRAY = {code: ArrayStructs(code, "pack") for code in FIXED.values()}
 _PACK_SHORT_ARRAY = {code: ArrayStructs(code, "pack", "B") for code in FIXED.values()}  # with its compact count
 _PACK_COUNTED_ARRAY = {code: ArrayStructs(code, "pack", "i") for code in FIXED.values()}  # with its int32 count
 
-_NAMESPACE: dict[str, Any] = {
+NAMESPACE: dict[str, Any] = {
     "BUFFERS": frozenset((bytes, bytearray, memoryview)),
     "SHORT": SHORT_VARINTS,
     "join": b"".join,
@@ -30,7 +30,7 @@ _NAMESPACE: dict[str, Any] = {
 
 def compile_encoder(cls: type[Struct], version: int, flexible: bool) -> Encode:
     """`message -> bytes` for one version."""
-    emit = EncodeEmitter(version, flexible, _NAMESPACE)
+    emit = EncodeEmitter(version, flexible, NAMESPACE)
     emit.line(0, "def encode(message):")
     emit.line(1, "out = []; put = out.append")
     emit.struct(1, cls, "message")
@@ -41,7 +41,7 @@ def compile_encoder(cls: type[Struct], version: int, flexible: bool) -> Encode:
 
 def compile_parts_encoder(cls: type[Struct], version: int, flexible: bool) -> Parts:
     """`message -> [bytes, pass-through object, bytes, ...]` for one version. The first part is always bytes."""
-    emit = EncodeEmitter(version, flexible, _NAMESPACE, passes_through=True)
+    emit = EncodeEmitter(version, flexible, NAMESPACE, passes_through=True)
     emit.line(0, "def parts(message):")
     emit.line(1, "out = []; put = out.append; done = []")
     emit.struct(1, cls, "message")
@@ -210,7 +210,7 @@ class EncodeEmitter(Emitter):
 
     def payload(self, field: Field) -> Any:
         """The function that writes one tagged field's payload."""
-        emit = EncodeEmitter(self.version, True, _NAMESPACE)
+        emit = EncodeEmitter(self.version, True, NAMESPACE)
         emit.line(0, "def write(value):")
         emit.line(1, "out = []; put = out.append")
         emit.value(1, field, "value")

@@ -8,21 +8,21 @@ version the broker does not know must still be able to read it.
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, Final
 
 from ottla.wire.apis import REQUESTS, ApiKey
 from ottla.wire.primitives import Buffer, Malformed, read_tags, read_uvarint
 from ottla.wire.schema import Request, Response
 
-_FIXED = struct.Struct(">hhi")  # key, version, correlation id: the header that all versions begin with
-_WITH_CLIENT = struct.Struct(">hhih")
-_CORRELATION = struct.Struct(">i")
-_PLAIN = struct.Struct(">ii").pack  # a response's length and correlation id
-_TAGGED = struct.Struct(">iix").pack  # the same, and no tagged fields
+_FIXED: Final = struct.Struct(">hhi")  # key, version, correlation id: the header that all versions begin with
+_WITH_CLIENT: Final = struct.Struct(">hhih")
+_CORRELATION: Final = struct.Struct(">i")
+_PLAIN: Final = struct.Struct(">ii").pack  # a response's length and correlation id
+_TAGGED: Final = struct.Struct(">iix").pack  # the same, and no tagged fields
 
 _NO_TAGS: frozenset[int] = frozenset()
-_CONTROLLED_SHUTDOWN = int(ApiKey.CONTROLLED_SHUTDOWN)
-_API_VERSIONS = int(ApiKey.API_VERSIONS)
+_CONTROLLED_SHUTDOWN: Final = int(ApiKey.CONTROLLED_SHUTDOWN)
+_API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 
 
 class RequestHeader:
@@ -43,24 +43,26 @@ class RequestHeader:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RequestHeader):
             return NotImplemented
-        return all(getattr(self, slot) == getattr(other, slot) for slot in self.__slots__)
+        mine = (self.api_key, self.api_version, self.correlation_id, self.client_id)
+        return mine == (other.api_key, other.api_version, other.correlation_id, other.client_id)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+_NO_VERSIONS: Final = (1, 0)
 
 
 class _TaggedVersions(dict[int, tuple[int, int]]):
     """API key -> the first and the last version whose request header has tagged fields."""
 
-    NONE = (1, 0)
-
     def __missing__(self, key: int) -> tuple[int, int]:
         if key not in REQUESTS:
-            return self.NONE  # and not kept: what strangers send must not fill the table
+            return _NO_VERSIONS  # and not kept: what strangers send must not fill the table
         versions = self[key] = (REQUESTS[key].flexible, REQUESTS[key].max_version)
         return versions
 
 
-_tagged_versions = _TaggedVersions()
+_tagged_versions: Final = _TaggedVersions()
 
 
 def read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
@@ -118,6 +120,13 @@ def encode_response(correlation_id: int, response: Response, version: int) -> li
     else:
         parts[0] = _PLAIN(size + 4, correlation_id) + parts[0]
     return parts
+
+
+def frame_body(correlation_id: int, body: bytes, tagged: bool) -> bytes:
+    """The whole frame of an answer whose body is made already; `tagged` where its header has tagged fields."""
+    if tagged:
+        return _TAGGED(len(body) + 5, correlation_id) + body
+    return _PLAIN(len(body) + 4, correlation_id) + body
 
 
 def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> bytes:

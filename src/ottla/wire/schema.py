@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self, TypeVar, cast, overload
 
-from ottla.wire.decoder import compile_decoder
-from ottla.wire.encoder import compile_encoder, compile_parts_encoder
+from ottla.wire.native import decoder_of, encoder_of, parts_encoder_of
 from ottla.wire.primitives import Buffer, Malformed
 
 __all__ = [
@@ -286,9 +285,9 @@ class Message(Struct):
         cls.name = cls.__name__
         cls.min_version, cls.max_version = int(first), int(last or first)
         cls.flexible = flexible
-        cls.decoders = _Codecs(cls, compile_decoder)
-        cls.encoders = _Codecs(cls, compile_encoder)
-        cls.parts_encoders = _Codecs(cls, compile_parts_encoder)
+        cls.decoders = _Codecs(cls, decoder_of)
+        cls.encoders = _Codecs(cls, encoder_of)
+        cls.parts_encoders = _Codecs(cls, parts_encoder_of)
 
     @classmethod
     def decoder(cls, version: int) -> Callable[[Buffer, int], tuple[Self, int]]:

@@ -78,6 +78,7 @@ class ApiKey(IntEnum):
     ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 # The module that holds the tables of each key.
@@ -101,7 +102,7 @@ FAMILIES: dict[int, str] = {
             ApiKey.DELETE_GROUPS,
         ),
         "log_dirs": (ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
-        "metadata": (ApiKey.METADATA,),
+        "metadata": (ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS),
         "offsets": (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH),
         "produce": (ApiKey.PRODUCE,),
         "producers": (ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_PRODUCERS, ApiKey.ALLOCATE_PRODUCER_IDS),

@@ -10,8 +10,11 @@ class TopicPartitions(Struct):
     partitions = array(int32())
 
 
-class ConsumerGroupHeartbeatRequest(Request, key=68, versions="0", flexible=0):
-    """Join, stay in and leave a group of the consumer protocol: epoch 0 joins, -1 leaves, -2 leaves for a while (static)."""
+class ConsumerGroupHeartbeatRequest(Request, key=68, versions="0-1", flexible=0):
+    """Join, stay in and leave a group of the consumer protocol: epoch 0 joins, -1 leaves, -2 leaves for a while (static).
+
+    v1 (Apache Kafka 4.0, the first that librdkafka speaks): a pattern of topics; the client makes its member id.
+    """
 
     group_id = string()
     member_id = string()
@@ -20,6 +23,7 @@ class ConsumerGroupHeartbeatRequest(Request, key=68, versions="0", flexible=0):
     rack_id = string(nullable=True, default=None)
     rebalance_timeout_ms = int32(default=-1)
     subscribed_topic_names = array(string(), nullable=True, default=None)
+    subscribed_topic_regex = string(since=1, nullable=True, default=None)
     server_assignor = string(nullable=True, default=None)
     topic_partitions = array(TopicPartitions, nullable=True, default=None)
 

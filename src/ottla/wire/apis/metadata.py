@@ -1,8 +1,8 @@
-"""Metadata: what every client asks first."""
+"""Metadata: what every client asks first. And DescribeTopicPartitions, which answers about many partitions in pieces."""
 
 from __future__ import annotations
 
-from ottla.wire.schema import Request, Response, Struct, array, boolean, int16, int32, string, uuid
+from ottla.wire.schema import Request, Response, Struct, array, boolean, int16, int32, string, struct, uuid
 
 
 class MetadataRequestTopic(Struct):
@@ -72,3 +72,49 @@ class MetadataResponse(Response, answers=MetadataRequest):
     controller_id = int32(since=1, default=-1)
     topics = array(MetadataResponseTopic)
     cluster_authorized_operations = int32(since=8, until=10, default=-0x80000000)
+
+
+class DescribeTopicPartitionsTopic(Struct):
+    name = string()
+
+
+class TopicPartitionsCursor(Struct):
+    topic_name = string()
+    partition_index = int32()
+
+
+class DescribeTopicPartitionsRequest(Request, key=75, versions="0", flexible=0):
+    """Describe topics, or all of them, at most so many partitions at once; the cursor says where to go on."""
+
+    topics = array(DescribeTopicPartitionsTopic)
+    response_partition_limit = int32(default=2000)
+    cursor = struct(TopicPartitionsCursor, nullable=True)
+
+
+class DescribedTopicPartition(Struct):
+    error_code = int16()
+    partition_index = int32()
+    leader_id = int32()
+    leader_epoch = int32(default=-1)
+    replica_nodes = array(int32())
+    isr_nodes = array(int32())
+    eligible_leader_replicas = array(int32(), nullable=True, default=None)
+    last_known_elr = array(int32(), nullable=True, default=None)
+    offline_replicas = array(int32())
+
+
+class DescribedTopicPartitions(Struct):
+    error_code = int16()
+    name = string(nullable=True)
+    topic_id = uuid()
+    is_internal = boolean()
+    partitions = array(DescribedTopicPartition)
+    topic_authorized_operations = int32(default=-0x80000000)
+
+
+class DescribeTopicPartitionsResponse(Response, answers=DescribeTopicPartitionsRequest):
+    """The topics in the order of their names, and where the next answer begins if this is not all."""
+
+    throttle_time_ms = int32()
+    topics = array(DescribedTopicPartitions)
+    next_cursor = struct(TopicPartitionsCursor, nullable=True)
