@@ -9,83 +9,16 @@ inputs that are worth the switch. While a buffer is held, a bytearray cannot be 
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memset
+
+from ottla.records._walk cimport MIN_BODY, Head, body, head, sized, varint32
 
 cdef enum:
-    MIN_BODY = 6            # attributes, two deltas, two lengths and a header count, of one byte each
     WORTH_A_SWITCH = 65536  # bytes: some ten microseconds of walking
-
-
-cdef struct Head:
-    int64_t timestamp
-    int32_t delta
-
-
-cdef inline bint varint32(const uint8_t **at, const uint8_t *end, int32_t *out) noexcept nogil:
-    """The number at `at`, which moves behind it; false if there is none."""
-    cdef const uint8_t *p = at[0]
-    cdef uint32_t number = 0, byte
-    cdef int shift = 0
-    while p < end:
-        byte = p[0]
-        p += 1
-        if shift == 28 and byte > 0x0F:
-            return False
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            out[0] = <int32_t>((number >> 1) ^ (0 - (number & 1)))
-            at[0] = p
-            return True
-        shift += 7
-    return False
-
-
-cdef inline bint varint64(const uint8_t **at, const uint8_t *end, int64_t *out) noexcept nogil:
-    cdef const uint8_t *p = at[0]
-    cdef uint64_t number = 0, byte
-    cdef int shift = 0
-    while p < end:
-        byte = p[0]
-        p += 1
-        if shift == 63 and byte > 1:
-            return False
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            out[0] = <int64_t>((number >> 1) ^ (0 - (number & 1)))
-            at[0] = p
-            return True
-        shift += 7
-    return False
-
-
-cdef inline bint body(const uint8_t **at, const uint8_t *end, const uint8_t **close) noexcept nogil:
-    """Step over the next record's length: `at` is where its body begins, `close` where it ends."""
-    cdef int32_t size
-    if not varint32(at, end, &size) or size < MIN_BODY or size > end - at[0]:
-        return False
-    close[0] = at[0] + size
-    return True
-
-
-cdef inline bint head(const uint8_t **at, const uint8_t *end, int64_t base_timestamp, Head *out) noexcept nogil:
-    """Step over a record's attributes, timestamp and offset delta. A body is never empty, so the attributes are there."""
-    cdef int64_t delta
-    at[0] += 1
-    if not varint64(at, end, &delta):
-        return False
-    if delta > 0 and base_timestamp > INT64_MAX - delta:
-        return False
-    if delta < 0 and base_timestamp < INT64_MIN - delta:
-        return False
-    out.timestamp = base_timestamp + delta
-    return varint32(at, end, &out.delta) and out.delta >= 0
-
-
-cdef inline bint sized(const uint8_t **at, const uint8_t *end, int32_t least, int32_t *size) noexcept nogil:
-    """Step over a length whose bytes, `at` now, are all there; -1 is null, where `least` allows it."""
-    return varint32(at, end, size) and size[0] >= least and size[0] <= end - at[0]
 
 
 cdef int walk(const uint8_t *p, const uint8_t *end, int64_t count) noexcept nogil:
@@ -130,8 +63,11 @@ def check_records(buf, Py_ssize_t start, Py_ssize_t end, int64_t count):
     return fault
 
 
-def keys_present(buf, Py_ssize_t start, Py_ssize_t end, int64_t count):
-    """Whether every record has a key; `ValueError` on corruption before the first that has none."""
+def keys_present(buf, Py_ssize_t start, Py_ssize_t end, int64_t base_timestamp, int64_t count):
+    """Whether every record has a key; `ValueError` on what the cleaner could not read, before the first that has none.
+
+    That is corruption, an offset delta out of the row 0, 1, 2, or a timestamp beyond 64 bits.
+    """
     cdef Py_buffer view
     cdef const uint8_t *p
     cdef const uint8_t *stop
@@ -144,10 +80,13 @@ def keys_present(buf, Py_ssize_t start, Py_ssize_t end, int64_t count):
         p = <const uint8_t *>view.buf + start
         stop = <const uint8_t *>view.buf + end
         for index in range(count):
-            if not (body(&p, stop, &close) and head(&p, close, 0, &found) and sized(&p, close, -1, &size)):
+            if not (body(&p, stop, &close) and head(&p, close, base_timestamp, &found) and sized(&p, close, -1, &size)):
                 raise corrupt(index)
             if size < 0:
                 return False
+            p += size
+            if found.delta != index or not sized(&p, close, -1, &size):
+                raise corrupt(index)
             p = close
         return True
     finally:
@@ -267,3 +206,67 @@ def first_at_or_after(buf, Py_ssize_t start, Py_ssize_t end, int64_t base_timest
         return None
     finally:
         PyBuffer_Release(&view)
+
+
+cdef inline Py_ssize_t varint_size(Py_ssize_t number) noexcept:
+    """Of a number that is not negative."""
+    cdef Py_ssize_t rest = number << 1, size = 1
+    while rest >= 0x80:
+        rest >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t *put_varint(uint8_t *p, Py_ssize_t number) noexcept:
+    cdef Py_ssize_t rest = number << 1
+    while rest >= 0x80:
+        p[0] = (rest & 0x7F) | 0x80
+        p += 1
+        rest >>= 7
+    p[0] = <uint8_t>rest
+    return p + 1
+
+
+cdef inline uint8_t *put_sized(uint8_t *p, bytes content) noexcept:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(content)
+    p = put_varint(p, size)
+    memcpy(p, PyBytes_AS_STRING(content), size)
+    return p + size
+
+
+cdef inline Py_ssize_t body_size(Py_ssize_t index, bytes key, bytes value) noexcept:
+    cdef Py_ssize_t size = 3 + varint_size(index) + varint_size(PyBytes_GET_SIZE(key)) + PyBytes_GET_SIZE(key)
+    if value is None:
+        return size + 1
+    return size + varint_size(PyBytes_GET_SIZE(value)) + PyBytes_GET_SIZE(value)
+
+
+def plain_records(list rows, Py_ssize_t room):
+    """`room` zero bytes, then each (key, value) as a record without headers, at the batch's time; no value is a tombstone."""
+    cdef Py_ssize_t index, size, total = room
+    cdef uint8_t *p
+    cdef bytes key, value
+    for index in range(len(rows)):
+        key, value = rows[index]
+        if key is None:
+            raise TypeError("a record of a coordinator has a key")
+        size = body_size(index, key, value)
+        total += varint_size(size) + size
+    made = PyByteArray_FromStringAndSize(NULL, total)
+    p = <uint8_t *>PyByteArray_AS_STRING(made)
+    memset(p, 0, room)
+    p += room
+    for index in range(len(rows)):
+        key, value = rows[index]
+        p = put_varint(p, body_size(index, key, value))
+        p[0] = p[1] = 0  # attributes, and no time beyond the batch's
+        p = put_varint(p + 2, index)
+        p = put_sized(p, key)
+        if value is None:
+            p[0] = 1
+            p += 1
+        else:
+            p = put_sized(p, value)
+        p[0] = 0
+        p += 1
+    return made

@@ -105,8 +105,11 @@ def check_records(buf: Buffer, start: int, end: int, count: int) -> int:
     return 4 if pos < end else 0
 
 
-def keys_present(buf: Buffer, start: int, end: int, count: int) -> bool:
-    """Whether every record has a key; `ValueError` on corruption before the first that has none."""
+def keys_present(buf: Buffer, start: int, end: int, base_timestamp: int, count: int) -> bool:
+    """Whether every record has a key; `ValueError` on what the cleaner could not read, before the first that has none.
+
+    That is corruption, an offset delta out of the row 0, 1, 2, or a timestamp beyond 64 bits.
+    """
     view = _bounded(buf, start, end)
     pos = start
     index = 0
@@ -114,12 +117,15 @@ def keys_present(buf: Buffer, start: int, end: int, count: int) -> bool:
         while index < count:
             index += 1
             inner, pos = _body(view, pos, end)
-            _, _, inner = _times(view, inner, pos, 0)
+            _, delta, inner = _times(view, inner, pos, base_timestamp)
             size, inner = _varint32(view, inner, pos)
             if size < -1 or size > pos - inner:
                 raise _Bad
             if size < 0:
                 return False
+            value, value_at = _varint32(view, inner + size, pos)
+            if delta != index - 1 or value < -1 or value > pos - value_at:
+                raise _Bad
     except _Bad:
         raise ValueError(f"record {index} of the batch is corrupt") from None
     return True
@@ -198,3 +204,31 @@ def first_at_or_after(
     except _Bad:
         raise ValueError(f"record {index} of the batch is corrupt") from None
     return None
+
+
+def _put_varint(out: bytearray, number: int) -> None:
+    """A number that is not negative."""
+    rest = number << 1
+    while rest >= 0x80:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+
+
+def plain_records(rows: list[tuple[bytes, bytes | None]], room: int) -> bytearray:
+    """`room` zero bytes, then each (key, value) as a record without headers, at the batch's time; no value is a tombstone."""
+    made = bytearray(room)
+    for index, (key, value) in enumerate(rows):
+        body = bytearray(2)  # attributes, and no time beyond the batch's
+        _put_varint(body, index)
+        _put_varint(body, len(key))
+        body += key
+        if value is None:
+            body.append(1)
+        else:
+            _put_varint(body, len(value))
+            body += value
+        body.append(0)
+        _put_varint(made, len(body))
+        made += body
+    return made

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from struct import Struct
 from struct import error as StructError  # noqa: N812  (a class under a lower-case name)
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fastcrc.crc32 import iscsi as crc32c
 
@@ -31,8 +31,10 @@ __all__ = [
     "InvalidRecords",
     "Record",
     "TimestampType",
+    "assemble",
     "build",
     "crc_ok",
+    "encode_records",
     "end_transaction_marker",
     "open_records",
     "patch",
@@ -45,43 +47,50 @@ __all__ = [
     "with_log_append_time",
 ]
 
-LOG_OVERHEAD = 12  # base offset and length: what stands before every entry of a log, in every format
-HEADER_SIZE = 61
-MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
-MAGIC_V2 = 2
+LOG_OVERHEAD: Final = 12  # base offset and length: what stands before every entry of a log, in every format
+HEADER_SIZE: Final = 61
+MIN_LENGTH: Final = HEADER_SIZE - LOG_OVERHEAD
+MAGIC_V2: Final = 2
 
-BASE_OFFSET_AT = 0
-LENGTH_AT = 8
-LEADER_EPOCH_AT = 12
-MAGIC_AT = 16
-CRC_AT = 17
-ATTRIBUTES_AT = 21
-LAST_OFFSET_DELTA_AT = 23
-BASE_TIMESTAMP_AT = 27
-MAX_TIMESTAMP_AT = 35
-PRODUCER_ID_AT = 43
-PRODUCER_EPOCH_AT = 51
-BASE_SEQUENCE_AT = 53
-COUNT_AT = 57
+BASE_OFFSET_AT: Final = 0
+LENGTH_AT: Final = 8
+LEADER_EPOCH_AT: Final = 12
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+ATTRIBUTES_AT: Final = 21
+LAST_OFFSET_DELTA_AT: Final = 23
+BASE_TIMESTAMP_AT: Final = 27
+MAX_TIMESTAMP_AT: Final = 35
+PRODUCER_ID_AT: Final = 43
+PRODUCER_EPOCH_AT: Final = 51
+BASE_SEQUENCE_AT: Final = 53
+COUNT_AT: Final = 57
 
-CODEC_MASK = 0x07
-TIMESTAMP_TYPE_BIT = 0x08
-TRANSACTIONAL_BIT = 0x10
-CONTROL_BIT = 0x20
+CODEC_MASK: Final = 0x07
+TIMESTAMP_TYPE_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
 
-MAX_UNPACKED = 128 * 1024 * 1024
+MAX_UNPACKED: Final = 128 * 1024 * 1024
 """The most that one batch may unpack to, unless the caller says otherwise."""
 
-_HEADER = Struct(">qiibIhiqqqhii")
-_INT64 = Struct(">q")
-_INT32 = Struct(">i")
-_INT16 = Struct(">h")
-_UINT32 = Struct(">I")
-_MARKER_KEY = Struct(">hh")
-_MARKER_VALUE = Struct(">hi")
-_CODECS = tuple(Codec)
-_SEQUENCES = 1 << 31
-_new_tuple = tuple.__new__
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_INT64: Final = Struct(">q")
+_INT32: Final = Struct(">i")
+_INT16: Final = Struct(">h")
+_UINT32: Final = Struct(">I")
+_MARKER_KEY: Final = Struct(">hh")
+_MARKER_VALUE: Final = Struct(">hi")
+_MARKER_ROW: Final = Struct(">5shhBhib")
+MARKER_HEAD: Final = b"\x20\x00\x00\x00\x08"
+"""A marker's record up to its key: 16 bytes follow, no attributes, no deltas, a key of 4 bytes."""
+MARKER_VALUE_SIZE: Final = 0x0C
+MARKER_BATCH_SIZE: Final = 61 + 17
+"""A marker of version 0, and nothing else: what coordinators write."""
+_CODECS: Final = tuple(Codec)
+_SEQUENCES: Final = 1 << 31
+_new_tuple: Final = tuple.__new__
 
 
 class TimestampType(IntEnum):
@@ -144,6 +153,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_log_append_time(self) -> bool:
         return self.attributes & TIMESTAMP_TYPE_BIT != 0
+
+    @property
+    def delete_horizon(self) -> int | None:
+        """From when on compaction may drop the batch's tombstones or its marker; None before it was compacted once."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
     def has_producer_id(self) -> bool:
@@ -273,7 +287,7 @@ def build(
     if not rows:
         raise ValueError("a batch needs a record")
     base_timestamp = rows[0].timestamp
-    area = _encode(rows, base_offset, base_timestamp)
+    area = encode_records(rows, base_offset, base_timestamp)
     attributes = codec | timestamp_type << 3 | (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
     header = BatchHeader(
         base_offset=base_offset,
@@ -290,16 +304,16 @@ def build(
         base_sequence=base_sequence,
         count=len(rows),
     )
-    return _assemble(header, compress(codec, area, level) if codec else area)
+    return assemble(header, compress(codec, area, level) if codec else area)
 
 
 def repack(header: BatchHeader, area: Buffer, codec: Codec, level: int | None = None) -> bytes:
     """The batch of `header` from its unpacked records, under another codec."""
     attributes = header.attributes & ~CODEC_MASK | codec
-    return _assemble(header._replace(attributes=attributes), compress(codec, area, level) if codec else area)
+    return assemble(header._replace(attributes=attributes), compress(codec, area, level) if codec else area)
 
 
-def _assemble(header: BatchHeader, area: Buffer) -> bytes:
+def assemble(header: BatchHeader, area: Buffer) -> bytes:
     """The bytes of a batch, with the length and the checksum that `area` gives it."""
     batch = bytearray(HEADER_SIZE + len(area))
     _HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LOG_OVERHEAD))
@@ -308,7 +322,8 @@ def _assemble(header: BatchHeader, area: Buffer) -> bytes:
     return bytes(batch)
 
 
-def _encode(rows: list[Record], base_offset: int, base_timestamp: int) -> bytearray:
+def encode_records(rows: list[Record], base_offset: int, base_timestamp: int) -> bytearray:
+    """The records of a batch that is not compressed."""
     area = bytearray()
     last = -1
     if max(abs(row.timestamp - base_timestamp) for row in rows) >= 1 << 63:
@@ -393,8 +408,16 @@ def end_transaction_marker(
     )
 
 
+_MARKERS: Final = {kind.value: kind for kind in (ControlType.ABORT, ControlType.COMMIT)}
+
+
 def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> EndTransactionMarker | None:
     """The marker in a control batch; `None` for a control record of another kind, which is to be stepped over."""
+    if header.length == MARKER_BATCH_SIZE - LOG_OVERHEAD and len(buf) - pos >= MARKER_BATCH_SIZE:
+        head, version, kind, size, _, coordinator_epoch, headers = _MARKER_ROW.unpack_from(buf, pos + HEADER_SIZE)
+        usual = head == MARKER_HEAD and size == MARKER_VALUE_SIZE and not headers and not header.attributes & CODEC_MASK
+        if usual and header.count == 1 and version >= 0 and kind in _MARKERS:
+            return EndTransactionMarker(_MARKERS[kind], coordinator_epoch)
     records = read_records(buf, pos, header)
     key = records[0].key if records else None
     if key is None or len(key) < _MARKER_KEY.size:

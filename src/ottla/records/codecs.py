@@ -206,13 +206,18 @@ def _zstd_decompress(data: Buffer, limit: int) -> bytes:
         del out[size:]
         return bytes(out)
     del out
-    # Either broken or larger than the guess. Anonymous pages are committed as they are written: room for the limit is free.
-    with mmap.mmap(-1, limit) as room:
-        try:
-            size = cramjam.zstd.decompress_into(data, room)
-        except (cramjam.DecompressionError, OSError) as error:
-            raise CorruptRecords(f"zstd data cannot be unpacked within {limit} bytes: {error}") from None
-        return room[:size]
+    # Either broken or larger than the guess. Anonymous pages are committed as they are written, but the room grows in steps
+    # all the same: a process whose address space is bounded, such as a worker of Spark, has no room for the whole limit.
+    while True:
+        guess = min(limit, 8 * guess)
+        with mmap.mmap(-1, guess) as room:
+            try:
+                size = cramjam.zstd.decompress_into(data, room)
+            except (cramjam.DecompressionError, OSError) as error:
+                if guess == limit:
+                    raise CorruptRecords(f"zstd data cannot be unpacked within {limit} bytes: {error}") from None
+            else:
+                return room[:size]
 
 
 def with_lz4_header_checksum(frame: Buffer, *, broken: bool = False) -> bytes:

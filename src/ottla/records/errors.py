@@ -22,3 +22,11 @@ class InvalidRecords(CorruptRecords):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, Error.INVALID_RECORD)
+
+
+class BadPiece(ValueError):
+    """Records that cannot be turned into columns: which of the pieces holds them, and what is wrong with it."""
+
+    def __init__(self, piece: int, message: str) -> None:
+        super().__init__(message)
+        self.piece = piece

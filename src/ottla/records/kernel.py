@@ -6,15 +6,24 @@ against each other. `NATIVE` says which one runs: the broker says it once at sta
 
 from __future__ import annotations
 
-__all__ = ["FAULTS", "NATIVE", "check_records", "first_at_or_after", "keys_present", "max_timestamp", "records"]
+__all__ = [
+    "FAULTS",
+    "NATIVE",
+    "check_records",
+    "first_at_or_after",
+    "keys_present",
+    "max_timestamp",
+    "plain_records",
+    "records",
+]
 
 NATIVE: bool
 try:
-    from ottla.records._kernel import check_records, first_at_or_after, keys_present, max_timestamp, records
+    from ottla.records._kernel import check_records, first_at_or_after, keys_present, max_timestamp, plain_records, records
 
     NATIVE = True
 except ImportError:
-    from ottla.records._twin import check_records, first_at_or_after, keys_present, max_timestamp, records
+    from ottla.records._twin import check_records, first_at_or_after, keys_present, max_timestamp, plain_records, records
 
     NATIVE = False
 
