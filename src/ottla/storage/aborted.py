@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from bisect import bisect_left
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -100,9 +101,15 @@ class TransactionIndex:
     def collect(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that touch start..end (exclusive), and whether later segments cannot add any."""
         found: list[AbortedTransaction] = []
-        for transaction in self.entries:
-            if transaction.last_offset >= start and transaction.first_offset < end:
+        entries = self.entries  # in the order of their markers
+        for at in range(bisect_left(entries, start, key=_marker_offset), len(entries)):
+            transaction = entries[at]
+            if transaction.first_offset < end:
                 found.append(transaction)
             if transaction.last_stable_offset >= end:
                 return found, True
         return found, False
+
+
+def _marker_offset(transaction: AbortedTransaction) -> int:
+    return transaction.last_offset

@@ -10,7 +10,7 @@ for another codec.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from fastcrc.crc32 import iscsi as crc32c
 
@@ -35,13 +35,14 @@ from ottla.records.batch import (
     split,
     with_log_append_time,
 )
-from ottla.records.codecs import Codec
+from ottla.records.codecs import Buffer, Codec
 from ottla.records.kernel import FAULTS, check_records, keys_present
 from ottla.storage.log_config import LogConfig
 
 _LEGACY_MIN_LENGTH: Final = 14
 _FIRST_VERSION_WITH_V2: Final = 3
 _FIRST_VERSION_WITH_ZSTD: Final = 7
+_AS_BUILT: Final = (None, Codec.NONE)
 _MAX_CODEC: Final = int(Codec.ZSTD)
 
 
@@ -53,12 +54,15 @@ class Origin(IntEnum):
     CLIENT = 2
 
 
-class Prepared(NamedTuple):
+class Prepared:
     """Bytes that may be written once offsets and epoch are set. `log_append_time` is -1 where the producer's time counts."""
 
-    records: memoryview
-    headers: tuple[BatchHeader, ...]
-    log_append_time: int
+    __slots__ = ("headers", "log_append_time", "records")
+
+    def __init__(self, records: memoryview, headers: tuple[BatchHeader, ...], log_append_time: int) -> None:
+        self.records = records
+        self.headers = headers
+        self.log_append_time = log_append_time
 
 
 class AppendInfo:
@@ -111,6 +115,8 @@ def prepare(records: memoryview, config: LogConfig, clock: Clock, origin: Origin
         _trimmed(records, _claimed(records, 0), api_version)
         raise KafkaError(Error.CORRUPT_MESSAGE, f"{size} bytes are too few for a record batch")
     header = read_header(records)
+    if origin is Origin.COORDINATOR and not config.log_append_time and config.target_codec in _AS_BUILT:
+        return Prepared(records, (header,), NO_TIMESTAMP)  # built a moment ago, by us: there is nothing to find out
     length = header.length + LOG_OVERHEAD
     if length != size:
         records = _trimmed(records, length, api_version)
@@ -164,8 +170,8 @@ def _checked(records: memoryview, header: BatchHeader, config: LogConfig, clock:
         area = payload(records, 0, header)
         if codec and (fault := check_records(area, 0, len(area), header.count)):
             raise KafkaError(Error.INVALID_RECORD, f"The records do not fit their batch: {FAULTS[fault]}")
-        if config.compact and not keys_present(area, 0, len(area), header.count):
-            raise KafkaError(Error.INVALID_RECORD, "Compacted topic cannot accept message without key")
+        if config.compact:
+            _check_compactable(area, header)
         if target is not None:
             packed = repack(header, area, target, config.compression_level)
             if len(packed) > config.max_message_bytes:
@@ -180,6 +186,16 @@ def _checked(records: memoryview, header: BatchHeader, config: LogConfig, clock:
         now = clock.now_ms()
         return Prepared(records, (with_log_append_time(records, 0, header, now),), now)
     return Prepared(records, (header,), NO_TIMESTAMP)
+
+
+def _check_compactable(area: Buffer, header: BatchHeader) -> None:
+    """Refuse what the cleaner could not read: one such batch would keep the whole partition from being cleaned."""
+    try:
+        keyed = keys_present(area, 0, len(area), header.base_timestamp, header.count)
+    except ValueError as error:
+        raise KafkaError(Error.INVALID_RECORD, f"Compacted topic cannot accept the batch: {error}") from None
+    if not keyed:
+        raise KafkaError(Error.INVALID_RECORD, "Compacted topic cannot accept message without key")
 
 
 def _with_create_time(records: memoryview, header: BatchHeader) -> BatchHeader:
@@ -267,9 +283,10 @@ def _prepare_other(records: memoryview, config: LogConfig, clock: Clock, api_ver
     log_append_time = NO_TIMESTAMP
     for position, header in split(converted):
         batch = converted[position : position + header.size]
-        ready, (changed,), log_append_time = _checked(batch, header, config, clock, Origin.COORDINATOR)
-        headers.append(changed)
-        rebuilt += ready
+        ready = _checked(batch, header, config, clock, Origin.COORDINATOR)
+        headers += ready.headers
+        rebuilt += ready.records
+        log_append_time = ready.log_append_time
     if not headers:
         raise KafkaError(Error.INVALID_RECORD, "a message set without a message")
     return Prepared(memoryview(rebuilt), tuple(headers), log_append_time)

@@ -35,6 +35,11 @@ class DeletionQueue:
             self._serial += 1
             heapq.heappush(self._heap, (deadline, self._serial, path))
 
+    def forget(self, path: str) -> None:
+        """Keep something that was to be removed."""
+        self._heap = [entry for entry in self._heap if entry[2] != path]
+        heapq.heapify(self._heap)
+
     def moved(self, old: str, new: str) -> None:
         """A directory has a new name: what waits in it goes with it."""
         prefix = old + os.sep

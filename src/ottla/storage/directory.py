@@ -8,6 +8,7 @@ names does.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Mapping
 from threading import Lock
@@ -16,6 +17,7 @@ from typing import Final
 from ottla.model import TopicPartition
 from ottla.storage import checkpoints
 from ottla.storage.checkpoints import (
+    CLEANER_POINTS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     META_PROPERTIES,
@@ -24,6 +26,8 @@ from ottla.storage.checkpoints import (
     MetaProperties,
 )
 
+log: Final = logging.getLogger("ottla.storage")
+
 LOCK_FILE: Final = ".lock"
 
 _locked_here: set[str] = set()
@@ -31,6 +35,10 @@ _locked_here: set[str] = set()
 
 class StorageStartError(Exception):
     """Why the broker cannot start over its data: one clear line, with what to do."""
+
+
+class UnusableDirectory(StorageStartError):
+    """One data directory cannot be used; others may be."""
 
 
 class DataDirectory:
@@ -44,7 +52,7 @@ class DataDirectory:
             os.makedirs(self.path, exist_ok=True)
             fd = os.open(os.path.join(self.path, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise StorageStartError(
+            raise UnusableDirectory(
                 f"cannot use the data directory {self.path}: {error.strerror}; make it writable or choose another in log.dirs"
             ) from error
         try:
@@ -108,6 +116,14 @@ class DataDirectory:
 
     def log_start_offsets(self) -> dict[TopicPartition, int]:
         return self._read(LOG_START_OFFSETS)
+
+    def cleaner_points(self) -> dict[TopicPartition, int]:
+        """Up to where each log was compacted. What cannot be read is cleaned again: nothing is lost by that."""
+        try:
+            return checkpoints.read_offsets(os.path.join(self.path, CLEANER_POINTS))
+        except MalformedCheckpoint as error:
+            log.warning("%s; compaction starts anew in this directory", error)
+            return {}
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return self._read(HIGH_WATERMARKS)

@@ -23,10 +23,11 @@ class LeaderEpochs:
 
     __slots__ = ("_entries", "_unsynced", "_unwritten", "latest", "path")
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *, fresh: bool = False) -> None:
+        """`fresh`: the directory was made just now."""
         self.path = os.path.join(directory, LEADER_EPOCHS)
         try:
-            self._entries = read_epochs(self.path)
+            self._entries = [] if fresh else read_epochs(self.path)
         except MalformedCheckpoint as error:
             log.warning("%s; the leader epochs start anew", error)
             self._entries = []
@@ -43,8 +44,17 @@ class LeaderEpochs:
         """The partition's directory has a new name."""
         self.path = os.path.join(directory, LEADER_EPOCHS)
 
-    def assign(self, epoch: int, start_offset: int) -> None:
-        """`epoch` begins at `start_offset`. Nothing happens if that is known; entries it contradicts give way."""
+    @property
+    def unwritten(self) -> bool:
+        """Whether the file does not say yet what we know."""
+        return self._unwritten
+
+    def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
+        """`epoch` begins at `start_offset`. Nothing happens if that is known; entries it contradicts give way.
+
+        Without `write` the file follows when `write` is called: an epoch under which nothing was written yet may be lost in
+        a crash, for the next one begins at the same place.
+        """
         entries = self._entries
         if epoch < 0:
             return
@@ -53,7 +63,10 @@ class LeaderEpochs:
         while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start_offset):
             entries.pop()
         entries.append((epoch, start_offset))
-        self._write()
+        if write:
+            self._write()
+        else:
+            self._mark_changed()
 
     def epoch_for(self, offset: int) -> int:
         """The epoch under which `offset` was written; UNKNOWN_EPOCH if it lies before all that is known."""
@@ -112,9 +125,16 @@ class LeaderEpochs:
             write_epochs(self.path, self._entries)
             self._unwritten = False
 
-    def _write(self) -> None:
+    def _mark_changed(self) -> None:
         self.latest = self._entries[-1][0] if self._entries else UNKNOWN_EPOCH
         self._unsynced = self._unwritten = True
+
+    def _write(self) -> None:
+        self._mark_changed()
+        self.write_or_warn()
+
+    def write_or_warn(self) -> None:
+        """Bring the file up to date; if that fails, the next flush tries again."""
         try:
             self.write()
         except OSError as error:

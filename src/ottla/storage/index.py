@@ -42,6 +42,11 @@ class _Index:
         self._pending = bytearray()
         self._failing = False
 
+    @property
+    def size(self) -> int:
+        """Bytes that its entries take."""
+        return self.entries * self._entry.size
+
     def snapshot(self) -> Self:
         """The index as it is now: a thread may search it while the loop appends to this one."""
         twin = copy(self)

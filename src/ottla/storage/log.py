@@ -31,6 +31,9 @@ from ottla.storage.times import TimestampOffset
 
 log: Final = logging.getLogger("ottla.storage")
 
+_SEARCHES: Final = 100
+"""How often a search by time begins anew because what it looked at was cleaned away under it."""
+
 
 def _no_jitter(_bound: int) -> int:
     return 0
@@ -73,7 +76,14 @@ class Log(SegmentedLog):
         on_io_error: Callable[[Log, OSError], None] | None = None,
     ) -> Log:
         """Open a partition's directory, recovering what an unclean stop left. Blocks: safe in a thread."""
-        os.makedirs(dir, exist_ok=True)
+        try:
+            os.mkdir(dir)
+            fresh = True
+        except FileExistsError:
+            fresh = False
+        except FileNotFoundError:
+            os.makedirs(dir, exist_ok=True)
+            fresh = False
         opened = open_directory(
             dir,
             topic_partition,
@@ -84,6 +94,7 @@ class Log(SegmentedLog):
             clean_shutdown=clean_shutdown,
             producer_expiration_ms=producer_expiration_ms,
             jitter=jitter,
+            fresh=fresh,
         )
         queue = trash if trash is not None else DeletionQueue(clock)
         return cls(dir, topic_partition, config, clock, opened=opened, trash=queue, jitter=jitter, on_io_error=on_io_error)
@@ -99,7 +110,7 @@ class Log(SegmentedLog):
         """
         config = self.config
         ready = prepare(records, config, self._clock, origin, api_version)
-        records, headers, log_append_time = ready
+        records, headers = ready.records, ready.headers
         header = headers[0]
         size = len(records)
         if size > config.segment_bytes:
@@ -163,7 +174,7 @@ class Log(SegmentedLog):
         return AppendInfo(
             first_offset,
             last_offset,
-            log_append_time,
+            ready.log_append_time,
             self.log_start_offset,
             size,
             leader_epoch,
@@ -177,9 +188,11 @@ class Log(SegmentedLog):
         records, headers = whole_batches(records)
         if not headers:
             return AppendInfo(-1, -1, NO_TIMESTAMP, self.log_start_offset, 0, -1, NO_TIMESTAMP)
+        if self._rebuild is not None:
+            self.rebuild_producers()
         expected = self.log_end_offset
         batches: list[tuple[int, int]] = []
-        position, max_timestamp, offset_of_max = 0, NO_TIMESTAMP, headers[0].last_offset
+        position, max_timestamp, offset_of_max, last = 0, NO_TIMESTAMP, -1, -1
         for header in headers:
             if header.base_offset < expected:
                 raise KafkaError(
@@ -187,12 +200,13 @@ class Log(SegmentedLog):
                     f"Unexpected offset in append to {self.topic_partition}: {header.base_offset} is less than the next offset "
                     f"{expected}",
                 )
-            expected = header.next_offset
-            if header.max_timestamp > max_timestamp:
-                max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
-            batches.append((header.last_offset, position))
+            last = header.base_offset + header.last_offset_delta
+            expected = last + 1
+            if header.max_timestamp > max_timestamp or offset_of_max < 0:
+                max_timestamp, offset_of_max = header.max_timestamp, last
+            batches.append((last, position))
             position += LOG_OVERHEAD + header.length
-        first, last = headers[0].base_offset, headers[-1].last_offset
+        first = headers[0].base_offset
         config = self.config
         active = self._active
         if active.should_roll(config, self._clock, len(records), max_timestamp, last):
@@ -206,10 +220,14 @@ class Log(SegmentedLog):
         for header, (_, at) in zip(headers, batches, strict=True):
             if header.leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(header.leader_epoch, header.base_offset)
-            if header.producer_id >= 0:
-                completed = state.replay(header, lambda at=at, h=header: bytes(records[at : at + h.size]))  # type: ignore[misc]
-                if completed is not None and completed.aborted:
-                    active.aborted.append(state.aborted(completed))
+            if header.producer_id < 0:
+                continue
+            if not header.attributes & CONTROL_BIT:
+                self._producers.record(header, header.base_offset, header.max_timestamp)
+                continue
+            completed = state.replay(header, lambda at=at, h=header: bytes(records[at : at + h.size]))  # type: ignore[misc]
+            if completed is not None and completed.aborted:
+                active.aborted.append(state.aborted(completed))
         state.end_offset = last + 1
         flush_due = self.log_end_offset - self.recovery_point >= config.flush_messages
         return AppendInfo(
@@ -223,6 +241,10 @@ class Log(SegmentedLog):
             False,
             flush_due,
         )
+
+    def failed(self, error: OSError) -> KafkaError:
+        """Something that was done to the log's files failed: whoever owns the directory is told. What to raise."""
+        return self._failed(self._active, error)
 
     def _rolled(self, base_offset: int) -> Segment:
         try:
@@ -290,13 +312,13 @@ class Log(SegmentedLog):
         """What finds the first record as new as `timestamp` in the log as it is now. Calling it blocks: safe in a thread."""
         start = self.log_start_offset
         segments = self._as_it_is([segment for segment in self._segments if segment.max_timestamp >= timestamp])
-        return lambda: self._searched(lambda: times.first_at_or_after(segments, timestamp, start))
+        return lambda: self._searched(segments, lambda current: times.first_at_or_after(current, timestamp, start))
 
     def search_newest(self) -> Callable[[], TimestampOffset | None]:
         """What finds the record with the largest timestamp in the log as it is now. Calling it blocks: safe in a thread."""
         start = self.log_start_offset
         segments = self._as_it_is([segment for segment in self._segments if segment.max_timestamp >= 0])
-        return lambda: self._searched(lambda: times.newest(segments, start))
+        return lambda: self._searched(segments, lambda current: times.newest(current, start))
 
     def _as_it_is(self, segments: list[Segment]) -> tuple[Segment, ...]:
         """What a thread may search: closed segments change no more; of the active one it gets a copy."""
@@ -305,13 +327,43 @@ class Log(SegmentedLog):
         except OSError as error:
             raise self._failed(self._active, error) from error
 
-    def _searched(self, search: Callable[[], TimestampOffset | None]) -> TimestampOffset | None:
+    def _searched(
+        self, segments: tuple[Segment, ...], search: Callable[[tuple[Segment, ...]], TimestampOffset | None]
+    ) -> TimestampOffset | None:
+        """Search in a thread. Segments that were replaced by cleaned ones meanwhile lead nowhere: then again, with those."""
+        for _ in range(_SEARCHES):
+            try:
+                found = search(segments)
+            except Exception as error:
+                if not any(segment.replaced for segment in segments):
+                    if isinstance(error, OSError):
+                        raise self._failed(self._active, error) from error
+                    if isinstance(error, Damage):
+                        raise KafkaError(Error.CORRUPT_MESSAGE, f"{self.dir}: damaged {error}") from error
+                    raise
+            else:
+                if not any(segment.replaced for segment in segments):
+                    return found
+            tail = tuple(segment for segment in segments if segment.active)
+            before = tail[0].base_offset if tail else MAX_LONG
+            segments = (*(one for one in tuple(self._segments) if not one.active and one.base_offset < before), *tail)
+        raise KafkaError(Error.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is being cleaned faster than it can be searched")
+
+    def aborted_within(self, region: FileSlice, start: int, nowait: bool = False) -> list[AbortedTransaction]:
+        """The aborted transactions that touch what a region holds from offset `start` on. `nowait` as in `read`."""
+        first = max(bisect_right(self._bases, start) - 1, 0)
+        # Compaction may have emptied the segment that `start` belongs to: then the region is of a later one.
+        at = next((at for at in range(first, len(self._bases)) if self._segments[at].file is region.file), first)
+        end = self._bases[at + 1] if at + 1 < len(self._bases) else self.log_end_offset
+        found = self.aborted_transactions(start, end)
+        if not found:
+            return found
+        segment = self._segments[at]
         try:
-            return search()
-        except Damage as damage:
-            raise KafkaError(Error.CORRUPT_MESSAGE, f"{self.dir}: damaged {damage}") from damage
-        except OSError as error:
-            raise self._failed(self._active, error) from error
+            cut = segment.offset_at(region.position + region.length, nowait)
+        except BlockingIOError:
+            raise NotCached(lambda: segment.offset_at(region.position + region.length)) from None
+        return found if cut is None else [one for one in found if one.first_offset < cut]
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """The aborted transactions that touch start..end (exclusive)."""

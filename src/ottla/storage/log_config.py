@@ -33,9 +33,9 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     flush_messages: int = MAX_LONG
     flush_ms: int = MAX_LONG
-    follower_replication_throttled_replicas: tuple[str, ...] = ()
+    follower_replication_throttled_replicas: str = ""
     index_interval_bytes: int = 4096
-    leader_replication_throttled_replicas: tuple[str, ...] = ()
+    leader_replication_throttled_replicas: str = ""
     local_retention_bytes: int = -2
     local_retention_ms: int = -2
     max_compaction_lag_ms: int = MAX_LONG
@@ -63,6 +63,7 @@ class LogConfig:
 
     # What the append path asks on every batch, worked out once.
     compact: bool = field(init=False)
+    roll_ms: int = field(init=False)
     log_append_time: bool = field(init=False)
     target_codec: Codec | None = field(init=False)  # None: as the producer sent it
     bounded_timestamps: bool = field(init=False)
@@ -70,6 +71,7 @@ class LogConfig:
     def __post_init__(self) -> None:
         derive = object.__setattr__
         derive(self, "compact", COMPACT in self.cleanup_policy)
+        derive(self, "roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms)
         derive(self, "log_append_time", self.message_timestamp_type == LOG_APPEND_TIME)
         derive(self, "target_codec", _codec(self.compression_type))
         bounded = min(self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms) < MAX_LONG

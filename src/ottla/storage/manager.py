@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
@@ -20,15 +21,14 @@ from typing import Final
 from ottla.clock import Clock
 from ottla.model import Error, KafkaError, TopicPartition
 from ottla.storage.checkpoints import (
-    HIGH_WATERMARKS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
     MalformedCheckpoint,
     encode_uuid,
     read_topic_id,
 )
 from ottla.storage.deletion import DeletionQueue, remove
+from ottla.storage.directories import LogDirectories
 from ottla.storage.directory import DataDirectory, StorageStartError
+from ottla.storage.failures import ends_directory
 from ottla.storage.flushing import FlushJob
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
@@ -38,14 +38,14 @@ __all__ = ["LogManager", "StorageStartError"]
 
 log: Final = logging.getLogger("ottla.storage")
 
+FUTURE_DIR_SUFFIX: Final = "-future"
 _PARTITION_DIR: Final = re.compile(r"(.+)-(\d+)")
+_FUTURE_DIR: Final = re.compile(rf"(.+)-(\d+)\.[0-9a-f]+{FUTURE_DIR_SUFFIX}")
 _SLOW_START_S: Final = 2.0
 _FLUSH_THREADS: Final = 8
 
-Write = Callable[[], None]
 
-
-class LogManager:
+class LogManager(LogDirectories):
     """The logs of one broker. Lives on the loop; what blocks says so."""
 
     def __init__(
@@ -59,47 +59,22 @@ class LogManager:
         recovery_threads: int = 1,
         producer_expiration_ms: int = 86_400_000,
         jitter: Callable[[int], int] = lambda _bound: 0,
-        on_io_error: Callable[[Log, OSError], None] | None = None,
     ) -> None:
         """Lock the directories and check whose they are. Without `cluster_id`, call `claim` once it is known."""
-        self.logs: dict[TopicPartition, Log] = {}
+        super().__init__(dirs, clock, broker_id)
+        self.interrupted_moves: dict[TopicPartition, str] = {}
+        """Partitions that were on their way to another directory at the last stop, and where to."""
         self.default_config = default_config or LogConfig()
         self.producer_expiration_ms = producer_expiration_ms
-        self.broker_id = broker_id
-        self._clock = clock
         self._threads = recovery_threads
         self._jitter = jitter
-        self._on_io_error = on_io_error
         self._trash = DeletionQueue(clock)
-        self._directories: dict[str, DataDirectory] = {}
-        self._counts: dict[str, int] = {}
-        try:
-            for path in dirs:
-                directory = DataDirectory(path)
-                self._directories[directory.path] = directory
-                self._counts[directory.path] = 0
-            if cluster_id is not None:
+        if cluster_id is not None:
+            try:
                 self.claim(cluster_id)
-        except BaseException:
-            self._unlock()
-            raise
-
-    @property
-    def dirs(self) -> list[str]:
-        return list(self._directories)
-
-    def stored_cluster_id(self) -> str | None:
-        """The cluster that the directories say they belong to; None if all are fresh."""
-        for directory in self._directories.values():
-            meta = directory.meta_properties()
-            if meta is not None:
-                return meta.cluster_id
-        return None
-
-    def claim(self, cluster_id: str) -> None:
-        """Check that every directory belongs to this broker of this cluster; fresh ones do from now on. Blocks."""
-        for directory in self._directories.values():
-            directory.check_owner(self.broker_id, cluster_id, self._clock.now_ms())
+            except BaseException:
+                self._unlock()
+                raise
 
     # Opening
 
@@ -124,30 +99,57 @@ class LogManager:
         started = self._clock.monotonic()
         total = 0
         gone = False
-        for directory in self._directories.values():
-            clean = directory.take_clean_shutdown()
-            partitions = self._partitions_in(directory)
-            self._set_strangers_aside(directory, partitions, expected_ids)
-            if partitions and not clean:
-                log.info("%s: the last stop was not clean; recovering %d logs", directory.path, len(partitions))
-            gone |= self._load_directory(directory, partitions, config_for)
-            total += len(partitions)
-        self.sync_directories()
+        for directory in list(self._directories.values()):
+            with self._tolerating(directory.path):
+                clean = directory.take_clean_shutdown()
+                partitions = self._partitions_in(directory, expected_ids)
+                self._set_strangers_aside(directory, partitions, expected_ids)
+                if partitions and not clean:
+                    log.info("%s: the last stop was not clean; recovering %d logs", directory.path, len(partitions))
+                gone |= self._load_directory(directory, partitions, config_for)
+                total += len(partitions)
+                directory.sync_names()
         if gone:  # a topic that is created now must not meet what was checkpointed of an earlier one
-            for write in self.checkpoint_writes():
-                write()
+            for path, write in zip(self.dirs * 3, self.checkpoint_writes(), strict=True):
+                with self._tolerating(path):
+                    write()
         took = self._clock.monotonic() - started
         if took > _SLOW_START_S:
             log.info("opened %d logs in %.1f s", total, took)
 
-    def _partitions_in(self, directory: DataDirectory) -> dict[TopicPartition, str]:
+    def _finish_or_undo_move(
+        self, tp: TopicPartition, directory: DataDirectory, copy: str, expected_ids: Mapping[str, bytes]
+    ) -> str | None:
+        """A partition was on its way here at the last stop. If its log elsewhere had given its name up already, the copy is
+        the log, and its path is returned; else the copy goes, and the move begins anew later."""
+        if self.offline_dirs:  # its log may be where we cannot look: another start will tell
+            return None
+        elsewhere = any(os.path.isdir(os.path.join(path, str(tp))) for path in self._directories)
+        expected = expected_ids.get(tp.topic)
+        if not elsewhere and expected is not None and read_topic_id(copy) == expected:
+            path = os.path.join(directory.path, str(tp))
+            os.rename(copy, path)
+            directory.names_changed = True
+            log.info("%s: its move to %s was all but done at the last stop; finished now", tp, directory.path)
+            return path
+        if elsewhere:
+            self.interrupted_moves[tp] = directory.path
+        self._trash.add([copy], 0)
+        return None
+
+    def _partitions_in(self, directory: DataDirectory, expected_ids: Mapping[str, bytes]) -> dict[TopicPartition, str]:
         found: dict[TopicPartition, str] = {}
         with os.scandir(directory.path) as entries:
-            for entry in entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):  # in an order that does not hang on the file system
                 if not entry.is_dir():
                     continue
                 if entry.name.endswith(DELETE_DIR_SUFFIX):
                     self._trash.add([entry.path], self.default_config.file_delete_delay_ms)
+                elif match := _FUTURE_DIR.fullmatch(entry.name):
+                    tp = TopicPartition(match[1], int(match[2]))
+                    path = self._finish_or_undo_move(tp, directory, entry.path, expected_ids)
+                    if path is not None:
+                        found[tp] = path
                 elif match := _PARTITION_DIR.fullmatch(entry.name):
                     found[TopicPartition(match[1], int(match[2]))] = entry.path
                 else:
@@ -181,7 +183,7 @@ class LogManager:
         config_for: Callable[[str], LogConfig] | None,
     ) -> bool:
         """Open a directory's logs; whether its checkpoints speak of partitions that are gone."""
-        points, starts = directory.recovery_points(), directory.log_start_offsets()
+        points, starts, cleaned = directory.recovery_points(), directory.log_start_offsets(), directory.cleaner_points()
 
         def open_one(tp: TopicPartition, path: str) -> Log:
             config = config_for(tp.topic) if config_for is not None else self.default_config
@@ -196,14 +198,18 @@ class LogManager:
             try:
                 opened = future.result()
             except (OSError, MalformedCheckpoint) as error:
+                if isinstance(error, OSError) and ends_directory(error, directory.path):
+                    raise
                 raise StorageStartError(
                     f"cannot open {partitions[tp]}: {error}; repair it, or move the directory away"
                 ) from error
             if tp in self.logs:
                 raise StorageStartError(f"{tp} is in {self.logs[tp].dir} and in {opened.dir}; move one of them away")
+            if tp in cleaned:  # recovery may have cut the log: what comes in its place is not clean
+                opened.cleaned_to = min(cleaned[tp], opened.log_end_offset)
             self.logs[tp] = opened
             self._counts[directory.path] += 1
-        return not (points.keys() | starts.keys()) <= partitions.keys()
+        return not (points.keys() | starts.keys() | cleaned.keys()) <= partitions.keys()
 
     def _open(
         self, tp: TopicPartition, path: str, config: LogConfig, *, point: int = 0, start: int = 0, clean: bool = True
@@ -219,7 +225,7 @@ class LogManager:
             producer_expiration_ms=self.producer_expiration_ms,
             trash=self._trash,
             jitter=self._jitter,
-            on_io_error=self._on_io_error,
+            on_io_error=self.io_failed,
         )
 
     # Partitions come and go
@@ -239,37 +245,62 @@ class LogManager:
             existing.write_topic_id(topic_id)
         return existing
 
+    def open_future(self, source: Log, parent: str, start: int) -> Log:
+        """An empty log beside all others, for the copy of one that is to live in another directory. Blocks."""
+        path = os.path.join(parent, f"{source.topic_partition}.{uuid.uuid4().hex}{FUTURE_DIR_SUFFIX}")
+        future = self._open(source.topic_partition, path, source.config, start=start)
+        if source.topic_id is not None:
+            future.write_topic_id(source.topic_id, sync=True)
+        return future
+
+    def replace(self, future: Log) -> None:
+        """The copy has all that the log has: it takes its place; the old files go as those of a deleted partition do.
+
+        The old log gives its name up first: a start that finds a copy and no other log of that name finishes the move. OSError
+        or KafkaError leaves all as it was.
+        """
+        tp = future.topic_partition
+        source = self.logs[tp]
+        old_path, new_parent = source.dir, os.path.dirname(future.dir)
+        directory = self._directories.get(new_parent)
+        if directory is None:
+            raise KafkaError(Error.KAFKA_STORAGE_ERROR, f"{new_parent} has failed")
+        self.delete(tp)
+        try:
+            future.rename(os.path.join(new_parent, str(tp)))
+        except OSError:
+            self._trash.forget(source.dir)
+            source.rename(old_path)
+            self.logs[tp] = source
+            self._counts[os.path.dirname(old_path)] += 1
+            raise
+        self.logs[tp] = future
+        self._counts[new_parent] += 1
+        directory.names_changed = True
+        log.info("%s: moved from %s to %s", tp, os.path.dirname(old_path), new_parent)
+
     def delete(self, tp: TopicPartition) -> None:
         """Take a partition's log away: renamed now, removed after file.delete.delay.ms. Readers in flight do not feel it.
 
         Then a thread is to run `sync_directories` and `checkpoint_writes`.
         """
-        gone = self.logs.pop(tp, None)
+        gone = self.logs.get(tp)
         if gone is None:
             return
         parent = os.path.dirname(gone.dir)
+        path = gone.rename_for_deletion()
+        del self.logs[tp]
         self._counts[parent] -= 1
         self._directories[parent].names_changed = True
-        path = gone.rename_for_deletion()
         log.info("%s: deleted; its files are removed in %d ms", tp, gone.config.file_delete_delay_ms)
         self._trash.add([path], gone.config.file_delete_delay_ms)
 
-    def sync_directories(self) -> None:
-        """Bring the names that `delete` gave to the disk. Blocks: safe in a thread."""
-        for directory in self._directories.values():
-            directory.sync_names()
-
-    def logs_in(self, path: str) -> list[Log]:
-        """The logs of one data directory."""
-        prefix = path + os.sep
-        return [one for one in self.logs.values() if one.dir.startswith(prefix)]
-
     # Housekeeping, each called by the broker's schedule
 
-    def check_retention(self) -> int:
-        """Delete the segments that are too old or too many; how many."""
+    def check_retention(self, busy: Collection[TopicPartition] = ()) -> int:
+        """Delete the segments that are too old or too many; how many. Those of `busy` logs, which are being cleaned, wait."""
         now = self._clock.now_ms()
-        return sum(one.apply_retention(now) for one in self.logs.values())
+        return sum(one.apply_retention(now) for tp, one in self.logs.items() if tp not in busy)
 
     def expire_producers(self) -> int:
         """Forget producers that were silent too long; how many."""
@@ -285,39 +316,6 @@ class LogManager:
             except OSError as error:
                 log.warning("%s: cannot be flushed now, the next round tries again: %s", one.topic_partition, error)
         return jobs
-
-    def checkpoint_writes(self) -> list[Write]:
-        """Everything that a recovery goes by, captured: after a deletion, so that no later partition of that name meets it."""
-        return self.recovery_point_writes() + self.log_start_writes()
-
-    def recovery_point_writes(self) -> list[Write]:
-        """The recovery points, captured; each call writes a directory's. That blocks: safe in a thread."""
-        return self._writes(RECOVERY_POINTS, lambda one: one.recovery_point)
-
-    def log_start_writes(self) -> list[Write]:
-        """The log start offsets that do not follow from the first segment, captured like the recovery points."""
-        return self._writes(LOG_START_OFFSETS, lambda one: one.log_start_offset if one.starts_within_segment else None)
-
-    def high_watermark_writes(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[Write]:
-        """The high watermarks, captured like the recovery points; by default those that the logs know."""
-        marks = high_watermarks
-        return self._writes(
-            HIGH_WATERMARKS, lambda one: marks.get(one.topic_partition) if marks is not None else one.high_watermark
-        )
-
-    def _writes(self, name: str, offset_of: Callable[[Log], int | None]) -> list[Write]:
-        writes: list[Write] = []
-        for path, directory in self._directories.items():
-            offsets = {one.topic_partition: offset for one in self.logs_in(path) if (offset := offset_of(one)) is not None}
-            writes.append(directory.checkpoint(name, offsets))
-        return writes
-
-    def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """What was checkpointed before this start."""
-        found: dict[TopicPartition, int] = {}
-        for directory in self._directories.values():
-            found.update(directory.high_watermarks())
-        return found
 
     def due_deletions(self) -> list[str]:
         """Files and directories whose delay is over: give them to `deletion.remove` in a thread."""
@@ -368,7 +366,3 @@ class LogManager:
         """Let everything go as a crash would: no flush, no mark."""
         self._unlock()
         self.logs.clear()
-
-    def _unlock(self) -> None:
-        for directory in self._directories.values():
-            directory.unlock()

@@ -145,6 +145,11 @@ class ProducerState:
             return []
         return [path + DELETED_SUFFIX]
 
+    def cut(self, offset: int) -> None:
+        """The log ends at `offset` now, and no producer is known that wrote to it."""
+        self._drop(found for found in snapshots.offsets(self.directory) if found > offset)
+        self.end_offset, self.snapshot_offset = offset, min(self.snapshot_offset, offset)
+
     def restart_at(self, offset: int) -> None:
         """Forget all: the log starts anew at `offset`."""
         self._drop(snapshots.offsets(self.directory))
@@ -154,3 +159,27 @@ class ProducerState:
     def log_start_moved(self, log_start_offset: int) -> None:
         self.producers.log_start_moved(log_start_offset)
         self.end_offset = max(self.end_offset, log_start_offset)
+
+
+class ProducerRebuild:
+    """The producers of a log that was cut, found again from a snapshot and the batches after it.
+
+    Works beside the log, on what it was when it was cut: a long segment must not stop everybody else. `run` blocks: safe in a
+    thread, once, while nothing is appended to the log.
+    """
+
+    __slots__ = ("_end", "_now_ms", "_segments", "_start", "state")
+
+    def __init__(self, before: ProducerState, segments: Sequence[Segment], start: int, end: int, now_ms: int) -> None:
+        self.state = ProducerState(before._partition, before.directory, before.expiration_ms)
+        self._segments = segments
+        self._start = start
+        self._end = end
+        self._now_ms = now_ms
+
+    def anew(self) -> ProducerRebuild:
+        """The same work for another runner: this one may be under way in a thread that nobody can stop."""
+        return ProducerRebuild(self.state, self._segments, self._start, self._end, self._now_ms)
+
+    def run(self) -> None:
+        self.state.rebuild(self._segments, self._start, self._end, self._now_ms)

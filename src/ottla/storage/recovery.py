@@ -25,12 +25,10 @@ from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.log_config import MAX_INT, LogConfig
 from ottla.storage.producer_state import ProducerState
 from ottla.storage.scan import Damage, Scratch, verify, walk
-from ottla.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, Segment
+from ottla.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, Segment
 
 log: Final = logging.getLogger("ottla.storage")
 
-CLEANED_SUFFIX: Final = ".cleaned"
-SWAP_SUFFIX: Final = ".swap"
 _SEGMENT_FILE: Final = re.compile(r"(\d+)(\.log|\.index|\.timeindex|\.txnindex)")
 _PROGRESS_BYTES: Final = 1 << 30
 
@@ -58,8 +56,17 @@ def open_directory(
     clean_shutdown: bool,
     producer_expiration_ms: int,
     jitter: Callable[[int], int],
+    fresh: bool = False,
 ) -> Opened:
-    """Everything a log needs to begin. Blocks."""
+    """Everything a log needs to begin; a `fresh` directory was made just now, and need not be looked through. Blocks."""
+    if fresh:
+        segment = Segment.create(
+            directory, log_start_offset, config, clock.now_ms(), jitter_ms=jitter(config.segment_jitter_ms)
+        )
+        state = ProducerState(partition, directory, producer_expiration_ms)
+        state.end_offset = log_start_offset
+        epochs = LeaderEpochs(directory, fresh=True)
+        return Opened([segment], epochs, state, log_start_offset, log_start_offset, log_start_offset)
     opening = _Opening(directory, partition, config, clock, producer_expiration_ms=producer_expiration_ms, jitter=jitter)
     return opening.run(recovery_point, log_start_offset, clean_shutdown)
 

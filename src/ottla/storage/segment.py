@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left
+from collections.abc import Callable
 from contextlib import suppress
-from copy import copy
 from typing import Final
 
 from ottla.clock import Clock
 from ottla.model import NO_TIMESTAMP, Error, KafkaError
 from ottla.records.batch import HEADER_SIZE, LOG_OVERHEAD
+from ottla.storage import reserving
 from ottla.storage.aborted import TransactionIndex
 from ottla.storage.index import OffsetIndex, TimeIndex
 from ottla.storage.log_config import MAX_INT, LogConfig
@@ -29,8 +30,11 @@ INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 TXN_INDEX_SUFFIX: Final = ".txnindex"
 DELETED_SUFFIX: Final = ".deleted"
-_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 _RECENT: Final = 256
+_OF_A_SNAPSHOT: Final = LogConfig()  # its indexes are copies, and nothing is written to it
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -49,6 +53,7 @@ class Segment:
         "_recent_from",
         "_recent_lasts",
         "_recent_positions",
+        "_reserved",
         "_since_index_entry",
         "aborted",
         "active",
@@ -57,6 +62,7 @@ class Segment:
         "directory",
         "jitter_ms",
         "offset_index",
+        "replaced",
         "size",
         "time_index",
     )
@@ -70,6 +76,7 @@ class Segment:
         self.created_ms = now_ms
         self.jitter_ms = jitter_ms
         self.active = False
+        self.replaced = False  # a cleaned segment has its name now: what a thread finds under it is not this one's
         self.offset_index = OffsetIndex(self.path(INDEX_SUFFIX), base_offset, config.segment_index_bytes)
         self.time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes)
         self.aborted = TransactionIndex(self.path(TXN_INDEX_SUFFIX))
@@ -78,6 +85,7 @@ class Segment:
         self._max_timestamp: int | None = None
         self._offset_of_max_timestamp = base_offset
         self._since_index_entry = 0
+        self._reserved = reserving.FROM
         self._recent_from = base_offset
         self._recent_lasts = array("q")
         self._recent_positions = array("q")
@@ -106,15 +114,27 @@ class Segment:
 
     def unlink(self) -> None:
         """Take the files away at once: of a segment that never came into use."""
-        for suffix in _SUFFIXES:
+        for suffix in SEGMENT_SUFFIXES:
             with suppress(OSError):
                 os.unlink(self.path(suffix))
 
     def snapshot(self) -> Segment:
         """The active segment as it is now: a thread may search it while the loop appends to this one, rolls or retires it."""
         _ = self.max_timestamp  # found now, and not by two threads at once
-        twin = copy(self)
+        twin = Segment(
+            self.directory, self.base_offset, _OF_A_SNAPSHOT, self.created_ms, size=self.size, jitter_ms=self.jitter_ms
+        )
+        twin.active = self.active
+        twin.replaced = self.replaced
+        twin.aborted = self.aborted
         twin._file = self.file
+        twin._first_timestamp = self._first_timestamp
+        twin._max_timestamp = self._max_timestamp
+        twin._offset_of_max_timestamp = self._offset_of_max_timestamp
+        twin._since_index_entry = self._since_index_entry
+        twin._recent_from = self._recent_from
+        twin._recent_lasts = self._recent_lasts
+        twin._recent_positions = self._recent_positions
         twin.offset_index = self.offset_index.snapshot()
         twin.time_index = self.time_index.snapshot()
         return twin
@@ -159,8 +179,10 @@ class Segment:
         self.offset_index.trim()
         self.time_index.trim()
         self.aborted.write()
-        if os.path.getsize(self.path(LOG_SUFFIX)) != self.size:  # preallocated, or the rest of a write that failed
+        reserved = self.size > reserving.FROM
+        if reserved or os.path.getsize(self.path(LOG_SUFFIX)) != self.size:  # preallocated, or the rest of a write that failed
             os.truncate(self.path(LOG_SUFFIX), self.size)
+            self._reserved = max(reserving.FROM, self.size)
 
     def deactivate(self) -> None:
         """Rolled or closed, after `complete`: no longer written to."""
@@ -189,7 +211,9 @@ class Segment:
         written = os.pwrite(fd, records, position)
         while written < length:
             written += os.pwrite(fd, records[written:], position + written)
-        self.size = position + length
+        self.size = end = position + length
+        if end > self._reserved:
+            self._reserved = reserving.reserve(fd, end)
         if position == 0:
             self._first_timestamp = max_timestamp
         newest = self._max_timestamp
@@ -231,7 +255,7 @@ class Segment:
         if first is None:
             first = self.first_timestamp
         waited = max_timestamp - first if first >= 0 else clock.now_ms() - self.created_ms
-        return waited > config.segment_ms - self.jitter_ms
+        return waited > config.roll_ms - self.jitter_ms
 
     @property
     def first_timestamp(self) -> int:
@@ -286,6 +310,18 @@ class Segment:
         found = self.position_of(limit, nowait)
         return found[0] if found else self.size
 
+    def offset_at(self, position: int, nowait: bool = False) -> int | None:
+        """The first offset that does not lie wholly before `position` in the file; None if all do.
+
+        BlockingIOError if `nowait` and the files are cold.
+        """
+        if position >= self.size:
+            return None
+        for start, header in walk(self.file.fd, self.offset_index.at_or_before_position(position), self.size, nowait):
+            if start + LOG_OVERHEAD + header.length > position:
+                return header.base_offset
+        return None
+
     def next_offset(self) -> int:
         """The offset after the last batch, from the file. Blocks."""
         last = self.base_offset
@@ -303,6 +339,7 @@ class Segment:
         cut = self.size - found[0]
         os.truncate(self.path(LOG_SUFFIX), found[0])
         self.size = found[0]
+        self._reserved = max(reserving.FROM, self.size)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.aborted.truncate_to(offset)
@@ -340,7 +377,7 @@ class Segment:
         """Give the files a name with `suffix`, so that no later segment meets them; the new names. Readers do not feel it."""
         self.forget_file()
         renamed: list[str] = []
-        for part in _SUFFIXES:
+        for part in SEGMENT_SUFFIXES:
             path = self.path(part)
             try:
                 os.rename(path, path + suffix)
@@ -349,11 +386,36 @@ class Segment:
             renamed.append(path + suffix)
         return renamed
 
-    def load_indexes(self) -> None:
-        """Take the indexes of a segment that was closed. ValueError or FileNotFoundError if they must be rebuilt."""
-        self.offset_index.load(self.size)
-        self.time_index.load()
-        self.aborted.load()
+    def take_name(self, suffix: str, new_suffix: str, between: Callable[[], None] = lambda: None) -> None:
+        """Rename the files of a cleaned segment, the log first: half a set under the new name shows that it is not complete.
+
+        `between` is called after the first one.
+        """
+        for part in SEGMENT_SUFFIXES:
+            path = self.path(part)
+            try:
+                os.rename(path + suffix, path + new_suffix)
+            except FileNotFoundError:
+                if part != TXN_INDEX_SUFFIX:  # most segments have none
+                    raise
+            if part == LOG_SUFFIX:
+                between()
+
+    def load_indexes(self, suffix: str = "") -> None:
+        """Take the indexes of a segment that was closed. ValueError or FileNotFoundError if they must be rebuilt.
+
+        With a `suffix` they are read from files that bear it, and have lost it when they are read next.
+        """
+        indexes = (self.offset_index, self.time_index, self.aborted)
+        for index in indexes:
+            index.path += suffix
+        try:
+            self.offset_index.load(self.size)
+            self.time_index.load()
+            self.aborted.load()
+        finally:
+            for index in indexes:
+                index.path = index.path.removesuffix(suffix)
 
     def storage_error(self, error: OSError) -> KafkaError:
         """How an I/O error on this segment is told to whoever asked."""

@@ -14,20 +14,23 @@ import errno
 import logging
 import os
 import uuid
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from ottla.clock import Clock
 from ottla.model import Error, KafkaError, TopicPartition
 from ottla.storage import checkpoints
+from ottla.storage.cleaning import faults
 from ottla.storage.deletion import DeletionQueue
 from ottla.storage.flushing import FlushJob
 from ottla.storage.log_config import MAX_LONG, LogConfig
+from ottla.storage.producer_state import ProducerRebuild
 from ottla.storage.producers import Producers
 from ottla.storage.recovery import Opened
 from ottla.storage.retention import deletable
-from ottla.storage.segment import DELETED_SUFFIX, Segment
+from ottla.storage.segment import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX, Segment
 
 log: Final = logging.getLogger("ottla.storage")
 
@@ -54,9 +57,12 @@ class SegmentedLog:
         "_jitter",
         "_producer_state",
         "_producers",
+        "_rebuild",
         "_segments",
         "_trash",
+        "cleaned_to",
         "config",
+        "cuts",
         "dir",
         "flush_failed",
         "last_flush_ms",
@@ -64,6 +70,8 @@ class SegmentedLog:
         "log_end_offset",
         "log_start_offset",
         "recovery_point",
+        "removals",
+        "swaps",
         "topic_id",
         "topic_partition",
     )
@@ -86,6 +94,13 @@ class SegmentedLog:
         self.log_start_offset = opened.log_start_offset
         self.log_end_offset = opened.log_end_offset
         self.recovery_point = opened.recovery_point
+        self.cleaned_to: int | None = None  # where the next compaction begins; None before the first
+        self.swaps = (
+            0  # how often cleaned segments took the place of others: a copy that began before may miss what explains it
+        )
+        self.removals = 0  # how often segments were taken away, cut or moved: a clean that began before is of no use
+        self.cuts = 0
+        """How often the end was cut off: a copy that began before may hold what is gone."""
         self.flush_failed = False
         self.last_flush_ms = clock.now_ms()
         self.topic_id = checkpoints.read_topic_id(directory)
@@ -95,6 +110,7 @@ class SegmentedLog:
         self._active = opened.segments[-1]
         self._producer_state = opened.producer_state
         self._producers = opened.producer_state.producers
+        self._rebuild: ProducerRebuild | None = None
         self._high_watermark = opened.log_start_offset
         self._trash = trash
         self._jitter = jitter
@@ -136,7 +152,8 @@ class SegmentedLog:
         if not self._producers.unstable:
             return self._high_watermark
         first = self._producers.first_unstable_offset
-        return self._high_watermark if first is None else min(first, self._high_watermark)
+        # Of an open transaction the beginning may have been deleted.
+        return self._high_watermark if first is None else min(max(first, self.log_start_offset), self._high_watermark)
 
     @property
     def flush_target(self) -> int:
@@ -155,14 +172,14 @@ class SegmentedLog:
         """Whether the log starts after its first segment does, so that only a checkpoint can say where."""
         return self.log_start_offset > self._bases[0]
 
-    def write_topic_id(self, topic_id: bytes) -> None:
+    def write_topic_id(self, topic_id: bytes, *, sync: bool = False) -> None:
         """Name the topic that this partition belongs to."""
         if self.topic_id is not None and self.topic_id != topic_id:
             raise KafkaError(
                 Error.INCONSISTENT_TOPIC_ID, f"{self.dir} belongs to topic id {checkpoints.encode_uuid(self.topic_id)}"
             )
         if self.topic_id is None:
-            checkpoints.write_topic_id(self.dir, topic_id, sync=False)
+            checkpoints.write_topic_id(self.dir, topic_id, sync=sync)
             self.topic_id = topic_id
 
     # Segments come and go
@@ -241,13 +258,56 @@ class SegmentedLog:
             self._retire(segment)
         del self._segments[:count]
         del self._bases[:count]
+        self.removals += 1
 
     def _retire(self, segment: Segment) -> None:
         renamed = segment.rename(DELETED_SUFFIX) + self._producer_state.retire_snapshot(segment.base_offset)
         self._trash.add(renamed, self.config.file_delete_delay_ms)
 
+    def swap_in(self, bases: Sequence[int], size: int) -> None:
+        """Put the cleaned segment that lies beside the log in the place of those at `bases`, its neighbours.
+
+        The order of the renames lets a start after a crash at any of them finish the swap or forget it (`recovery`). Readers
+        in flight keep the file they have. OSError if a rename fails: then the directory is not what it should be.
+        """
+        first = bisect_left(self._bases, bases[0])
+        old = self._segments[first : first + len(bases)]
+        if [segment.base_offset for segment in old] != list(bases) or old[-1].active:
+            raise ValueError(f"{self.topic_partition}: the segments at {list(bases)} are not what was cleaned")
+        new = Segment(self.dir, bases[0], self.config, old[0].created_ms, size=size)
+        new.load_indexes(CLEANED_SUFFIX)  # what can fail without harm comes first
+        try:
+            self._swap(old, new)
+        except OSError as error:  # half of it is done: only a start can tell which half
+            raise OSError(errno.EIO, f"a swap was interrupted ({error.strerror or error})", self.dir) from error
+        self._segments[first : first + len(bases)] = [new]
+        self._bases[first : first + len(bases)] = [new.base_offset]
+        self.swaps += 1
+        faults.reach("swapped")
+
+    def _swap(self, old: Sequence[Segment], new: Segment) -> None:
+        new.take_name(CLEANED_SUFFIX, SWAP_SUFFIX, partial(faults.reach, "half-named-swap"))
+        faults.reach("named-swap")
+        for segment in old:
+            segment.replaced = True
+        for segment in old:
+            self._trash.add(segment.rename(DELETED_SUFFIX), self.config.file_delete_delay_ms)
+            if segment is not old[0]:
+                retired = self._producer_state.retire_snapshot(segment.base_offset)
+                self._trash.add(retired, self.config.file_delete_delay_ms)
+            faults.reach("half-old-gone")
+        faults.reach("old-gone")
+        new.take_name(SWAP_SUFFIX, "", partial(faults.reach, "half-swapped"))
+        new.forget_file()  # a thread may have opened the old one under this name just before it went
+
     def truncate_to(self, offset: int) -> None:
         """Forget everything from `offset` on. May block."""
+        self.cut(offset)
+        self.rebuild_producers()
+
+    def cut(self, offset: int) -> None:
+        """Forget everything from `offset` on, all but what producers wrote there: until `producer_rebuild` was run in a thread
+        and handed to `rebuilt`, or `rebuild_producers` was called, nothing may be appended."""
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_from_end(offset)
             return
@@ -255,6 +315,8 @@ class SegmentedLog:
             self.truncate_fully_and_start_at(offset)
             return
         log.info("%s: truncating from %d to %d", self.topic_partition, self.log_end_offset, offset)
+        self.removals += 1
+        self.cuts += 1
         while self._segments[-1].base_offset > offset:
             self._retire(self._segments.pop())
             self._bases.pop()
@@ -265,11 +327,47 @@ class SegmentedLog:
         self.log_end_offset = offset
         self.leader_epochs.truncate_from_end(offset)
         self._moved_back()
-        self._producer_state.rebuild(self._segments, self.log_start_offset, offset, self._clock.now_ms())
+        if self._producers.by_id:
+            self._rebuild = ProducerRebuild(
+                self._producer_state, tuple(self._segments), self.log_start_offset, offset, self._clock.now_ms()
+            )
+        else:
+            self._producer_state.cut(offset)
+
+    @property
+    def producer_rebuild(self) -> ProducerRebuild | None:
+        """What must be run, in a thread or here, before the next append; None where nothing must."""
+        return self._rebuild
+
+    def rebuilt(self, job: ProducerRebuild) -> None:
+        """A rebuild has run. It counts unless the log was cut again meanwhile."""
+        if self._rebuild is job:
+            self._rebuild = None
+            self._producer_state = job.state
+            self._producers = job.state.producers
+            self._producers.high_watermark_moved(self._high_watermark)
+
+    def begin_rebuild(self) -> ProducerRebuild | None:
+        """A rebuild for whoever runs it now: one that somebody else runs meanwhile counts no more. None where none is due."""
+        if self._rebuild is None:
+            return None
+        job = self._rebuild = self._rebuild.anew()
+        return job
+
+    def rebuild_producers(self) -> None:
+        """Make good at once what `cut` left open. May block."""
+        job = self.begin_rebuild()
+        if job is not None:
+            job.run()
+            self.rebuilt(job)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop the whole log and begin anew at `offset`."""
+        self._rebuild = None
         log.info("%s: dropping the log and starting anew at %d", self.topic_partition, offset)
+        self.removals += 1
+        self.cuts += 1
+        self.cleaned_to = None
         for segment in self._segments:
             self._retire(segment)
         self._active = Segment.create(self.dir, offset, self.config, self._clock.now_ms())
@@ -285,6 +383,8 @@ class SegmentedLog:
         self.log_start_offset = min(self.log_start_offset, end)
         self.recovery_point = min(self.recovery_point, end)
         self._high_watermark = min(self._high_watermark, end)
+        if self.cleaned_to is not None:
+            self.cleaned_to = min(self.cleaned_to, end)
 
     # To the disk
 
@@ -341,10 +441,15 @@ class SegmentedLog:
     def rename_for_deletion(self) -> str:
         """Give the directory the name of one that is to be deleted, so that the partition may be created anew; the new path."""
         path = deletion_path(self.dir, self.topic_partition)
+        self.rename(path)
+        return path
+
+    def rename(self, path: str) -> None:
+        """Give the directory another name on the same disk."""
         os.rename(self.dir, path)
+        self.removals += 1
         self._trash.moved(self.dir, path)
         self.dir = self._producer_state.directory = path
         self.leader_epochs.moved(path)
         for segment in self._segments:
             segment.moved(path)
-        return path

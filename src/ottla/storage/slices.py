@@ -34,9 +34,9 @@ class SegmentFile:
         # No readahead by the kernel: it would begin on the broker's loop and be waited for there. `warm` reads what is needed.
         os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
 
-    def __del__(self, _close=os.close) -> None:  # type: ignore[no-untyped-def]  # bound early: `os` may be gone at exit
+    def __del__(self) -> None:
         if self.fd >= 0:
-            _close(self.fd)
+            os.close(self.fd)
 
 
 class OpenFiles:

@@ -52,7 +52,9 @@ def newest(segments: Sequence[Segment], start_offset: int) -> TimestampOffset | 
     """The first record with the largest timestamp of the log."""
     for segment in sorted(segments, key=lambda candidate: candidate.max_timestamp, reverse=True):
         with suppress(FileNotFoundError):
-            return _newest_of(segment, start_offset)
+            found = _newest_of(segment, start_offset)
+            if found is not None:
+                return found
     return None
 
 
@@ -61,11 +63,15 @@ def _newest_of(segment: Segment, start_offset: int) -> TimestampOffset | None:
     file = segment.file
     for position, header in walk(file.fd, segment.offset_index.lookup(segment.offset_of_max_timestamp), segment.size):
         if header.max_timestamp == timestamp:
-            return _within(file.fd, position, header, timestamp, start_offset)
+            found = _within(file.fd, position, header, timestamp, start_offset)
+            if found is not None:
+                return found
     return None
 
 
 def _within(fd: int, position: int, header: BatchHeader, timestamp: int, start_offset: int) -> TimestampOffset | None:
+    if not header.count:  # emptied by compaction, and kept for its producer's sequence
+        return None
     if header.magic != MAGIC_V2 or header.is_log_append_time:  # one time for the whole batch
         return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset), header.leader_epoch)
     batch = os.pread(fd, header.size, position)
