@@ -11,10 +11,12 @@ from ottla.metadata.image import Image
 class MetadataCache:
     """The one mutable reference to the cluster's image on this broker."""
 
-    __slots__ = ("_waiters", "image")
+    __slots__ = ("_waiters", "image", "swapped")
 
     def __init__(self) -> None:
         self.image = Image()
+        self.swapped: Callable[[Image], None] = lambda _image: None
+        """Told each new image."""
         self._waiters: list[tuple[Callable[[Image], bool], asyncio.Future[None]]] = []
 
     def swap(self, image: Image) -> None:
@@ -29,6 +31,7 @@ class MetadataCache:
             else:
                 still_waiting.append((condition, future))
         self._waiters = still_waiting
+        self.swapped(image)
 
     async def wait_for(self, condition: Callable[[Image], bool], timeout: float) -> bool:
         """Wait until an image satisfies `condition`; False when the time is up."""

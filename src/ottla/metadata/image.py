@@ -5,10 +5,10 @@ A request that holds an image sees one state of the world from begin to end. A n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ottla.model import NO_LEADER, Error, KafkaError, TopicPartition
+from ottla.model import LEADER_DURING_DELETE, NO_LEADER, Error, KafkaError, TopicPartition
 
 
 @dataclass(slots=True, frozen=True)
@@ -17,6 +17,7 @@ class Endpoint:
 
     host: str
     port: int
+    protocol: str = "PLAINTEXT"
 
 
 @dataclass(slots=True, frozen=True)
@@ -26,6 +27,8 @@ class BrokerImage:
     id: int
     endpoints: Mapping[str, Endpoint]
     rack: str | None = None
+    epoch: int = -1
+    """Which life of this broker id it is; known to the controller only."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,6 +42,9 @@ class PartitionState:
     controller_epoch: int = 0
     version: int = 0
     """The version of the state's node: what a compare-and-set of the ISR expects."""
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    """Of the replicas, those that a reassignment brings or takes away."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,6 +54,18 @@ class TopicImage:
     name: str
     topic_id: bytes
     partitions: Mapping[int, PartitionState]
+
+
+@dataclass(slots=True, frozen=True)
+class MetadataUpdate:
+    """What the controller tells of the cluster: all live brokers, and those partitions of topics that changed.
+
+    A partition whose leader is LEADER_DURING_DELETE is gone.
+    """
+
+    controller_id: int
+    brokers: Mapping[int, BrokerImage]
+    topics: Sequence[TopicImage] = ()
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,6 +85,26 @@ class Image:
         if state is None:
             raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         return state
+
+    def has(self, tp: TopicPartition) -> bool:
+        """Whether there is such a partition."""
+        topic = self.topics.get(tp.topic)
+        return topic is not None and tp.partition in topic.partitions
+
+    def updated(self, update: MetadataUpdate) -> Image:
+        """This image after what the controller told. A topic with another id than before is another topic."""
+        changed: list[TopicImage] = []
+        removed: list[str] = []
+        for told in update.topics:
+            known = self.topics.get(told.name)
+            partitions = dict(known.partitions) if known is not None and known.topic_id == told.topic_id else {}
+            partitions.update(told.partitions)
+            left = {number: state for number, state in partitions.items() if state.leader != LEADER_DURING_DELETE}
+            if left:
+                changed.append(TopicImage(told.name, told.topic_id, left))
+            if not left or (known is not None and known.topic_id != told.topic_id):
+                removed.append(told.name)
+        return replace(self.with_topics(changed, removed), controller_id=update.controller_id, brokers=dict(update.brokers))
 
     def with_topics(self, changed: Iterable[TopicImage], removed: Iterable[str] = ()) -> Image:
         """This image with some topics replaced and others gone."""

@@ -6,6 +6,7 @@ A block that was taken and not used up before a stop is lost; that is the price 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from ottla.metadata.store import BadVersion, Create, NodeExists, Operation, Set, Store
 from ottla.metadata.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
@@ -16,8 +17,8 @@ BLOCK_SIZE = 1000
 class ProducerIds:
     """Hands out producer ids to this broker's clients."""
 
-    def __init__(self, store: Store, broker_id: int, highest_seen: int = -1) -> None:
-        """`highest_seen` is the largest id in the logs: where metadata was lost, none of theirs may be given again."""
+    def __init__(self, store: Store, broker_id: int, highest_seen: Callable[[], Awaitable[int]]) -> None:
+        """`highest_seen` finds the largest id in the logs: where metadata were lost, none of theirs may be given again."""
         self._store = store
         self._highest_seen = highest_seen
         self._broker_id = broker_id
@@ -37,7 +38,8 @@ class ProducerIds:
     async def _take_block(self) -> None:
         while True:
             node = await self._store.get(PRODUCER_ID_BLOCK)
-            first = max(ProducerIdBlock.decode(node.data).last if node else -1, self._highest_seen) + 1
+            seen = await self._highest_seen()
+            first = max(ProducerIdBlock.decode(node.data).last if node and node.data else -1, seen) + 1
             block = ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
             write: Operation = (
                 Set(PRODUCER_ID_BLOCK, block.encode(), node.version) if node else Create(PRODUCER_ID_BLOCK, block.encode())

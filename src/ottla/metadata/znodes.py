@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,35 @@ TOPICS = "/brokers/topics"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 CLUSTER_ID = "/cluster/id"
+CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+BROKER_SEQUENCE = "/brokers/seqid"
+FEATURE = "/feature"
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+
+PERSISTENT_PATHS = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE,
+    ISR_CHANGES,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENTS,
+    TOPIC_CONFIGS,
+    "/config/clients",
+    "/config/users",
+    BROKER_CONFIGS,
+    "/config/ips",
+)
+"""What every broker makes at its start where it is missing: empty, to be watched and filled."""
 
 
 def encode_id(value: bytes) -> str:
@@ -157,6 +182,26 @@ class ControllerNode:
         return cls(value["brokerid"], int(value["timestamp"]))
 
 
+def encode_isr_change(partitions: Iterable[tuple[str, int]]) -> bytes:
+    """/isr_change_notification/isr_change_N: a leader wrote these partitions' ISR itself, as old ones do."""
+    told = [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    return _dump({"version": 1, "partitions": told})
+
+
+def decode_isr_change(data: bytes) -> list[tuple[str, int]]:
+    return [(one["topic"], one["partition"]) for one in json.loads(data)["partitions"]]
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """/log_dir_event_notification/log_dir_event_N: a log directory of this broker failed."""
+    return _dump({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_event(data: bytes) -> int:
+    broker_id: int = json.loads(data)["broker"]
+    return broker_id
+
+
 def encode_cluster_id(cluster_id: str) -> bytes:
     return _dump({"version": "1", "id": cluster_id})
 
@@ -174,6 +219,16 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 def decode_config(data: bytes) -> dict[str, str]:
     value: dict[str, str] = json.loads(data)["config"]
     return value
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    """/config/changes/config_change_N: whose settings changed, such as topics/orders."""
+    return _dump({"version": 2, "entity_path": entity_path})
+
+
+def encode_feature() -> bytes:
+    """/feature: no finalized features, and feature versioning on."""
+    return _dump({"features": {}, "version": 2, "status": 1})
 
 
 @dataclass(slots=True, frozen=True)
