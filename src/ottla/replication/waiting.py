@@ -8,7 +8,7 @@ partition's waiters and no others. Lives on the broker's loop: no locks, nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 
 class TimerHandle(Protocol):
@@ -32,16 +32,51 @@ class Watcher(Protocol):
         ...
 
 
+class Pending(Protocol):
+    """Somebody who waits, and who can be told that nobody wants to know any more."""
+
+    def discard(self) -> None: ...
+
+
+class TailWatcher(Watcher, Protocol):
+    """Somebody who reads what is not committed yet: a follower."""
+
+    def moved(self) -> None:
+        """More is committed, or the log begins elsewhere: worth telling with the next answer, but not worth an answer."""
+        ...
+
+
+_W = TypeVar("_W", bound=Watcher)
+
+
+class Watchers(dict[_W, None]):
+    """Those who watch one thing, told in the order in which they came: a set that every run goes through in the same way."""
+
+    __slots__ = ()
+
+    def add(self, watcher: _W) -> None:
+        self[watcher] = None
+
+    def discard(self, watcher: _W) -> None:
+        self.pop(watcher, None)
+
+
 class Watched(Protocol):
     """Something that can be watched: a partition."""
 
-    watchers: set[Watcher]
+    watchers: Watchers[Watcher]
+
+
+class WatchedTail(Watched, Protocol):
+    """Something whose end can be watched too."""
+
+    tail_watchers: Watchers[TailWatcher]
 
 
 class Waiter:
     """One request that waits. Each time more is committed it is asked whether that is enough; its deadline completes it."""
 
-    __slots__ = ("_complete", "_done", "_ended", "_enough", "_timer", "_watched")
+    __slots__ = ("_complete", "_done", "_ended", "_enough", "_over", "_timer", "_watched")
 
     def __init__(
         self,
@@ -51,8 +86,11 @@ class Waiter:
         timer: Timer,
         delay: float,
         ended: Callable[[], None] | None = None,
+        over: Callable[[], bool] | None = None,
     ) -> None:
-        """`ended` is called when the waiting is over, however it ended, and before `complete`."""
+        """`ended` is called when the waiting is over, however it ended, and before `complete`. `over` tells whether a change of
+        what is watched ends it; without it every change does."""
+        self._over = over
         self._ended = ended
         self._enough = enough
         self._complete = complete
@@ -69,7 +107,8 @@ class Waiter:
 
     def changed(self) -> None:
         """A watched partition is not what it was."""
-        self.complete()
+        if self._over is None or self._over() or self._enough(0):
+            self.complete()
 
     def complete(self) -> None:
         """Answer now, whatever there is."""
@@ -85,3 +124,15 @@ class Waiter:
             partition.watchers.discard(self)
         if self._ended is not None:
             self._ended()
+
+
+class DelayedProduce(Waiter):
+    """A producer that waits for the in-sync replicas."""
+
+    __slots__ = ()
+
+
+class DelayedFetch(Waiter):
+    """A reader that waits for data."""
+
+    __slots__ = ()
