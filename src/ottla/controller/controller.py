@@ -1,44 +1,60 @@
-"""The controller: the one broker that changes the cluster's truth and tells the others.
+"""The controller: the one broker that changes the cluster's truth and tells the others; every broker stands for it.
 
-Guards: all changes go through one queue (a lock taken in order of arrival), each is a single transaction that carries a check
-of the controller's epoch, and brokers hear of it only after it is durable. Life: `start` wins the election, reads the world
-and announces it; `stop` ends it. What is decided lies in `state`, `election`, `assignment` and `topic_rules`, all pure.
+Guards: there is one at a time. Whoever makes `/controller` together with the next epoch reigns; a check of that epoch in every
+later transaction, and in every message to a broker, makes the word of an earlier one worthless. Life: `start` stands for
+election, once for each session of the store. Who loses watches the node and stands again when it goes; who wins takes over
+(`reign`). Everything that happens goes through one queue (`events`), one thing after the other; what is decided lies in pure
+modules, what is told in the `outbox`. Public calls raise NOT_CONTROLLER where another broker is to be asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from random import Random
+from typing import TypeVar
 
 from ottla.clock import Clock
-from ottla.config import ConfigError, check_topic_settings
-from ottla.controller import assignment, state, topic_rules
-from ottla.controller.channels import Channel
+from ottla.controller import partition_changes, topic_changes
+from ottla.controller.channels import Channel, Stop
+from ottla.controller.events import EventQueue
+from ottla.controller.outbox import Errors, Outbox
+from ottla.controller.reign import Reign, UncleanAllowed
+from ottla.controller.topic_rules import NewTopic, new_id
 from ottla.metadata import znodes
-from ottla.metadata.image import BrokerImage, Endpoint, Image, PartitionState, TopicImage
-from ottla.metadata.store import BadVersion, Check, Create, Delete, NodeExists, Operation, Set, Store
-from ottla.metadata.znodes import BrokerNode, ControllerNode, PartitionStateNode, TopicNode
-from ottla.model import Error, KafkaError, TopicPartition
+from ottla.metadata.image import BrokerImage, PartitionState, TopicImage
+from ottla.metadata.store import (
+    BadVersion,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Operation,
+    Set,
+    Store,
+    StoreError,
+    StoreUnavailable,
+)
+from ottla.metadata.znodes import ControllerNode
+from ottla.metrics import ControllerCounters
+from ottla.model import NO_LEADER, Error, KafkaError, TopicPartition
+from ottla.replication.isr import IsrOutcome, IsrProposal
+
+__all__ = ["Controller", "NewTopic", "new_id"]
 
 log = logging.getLogger("ottla.controller")
 
-
-@dataclass(slots=True, frozen=True)
-class NewTopic:
-    """A topic that somebody wants."""
-
-    name: str
-    partitions: int
-    replication_factor: int
-    assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    config: Mapping[str, str] = field(default_factory=dict)
+T = TypeVar("T")
+PATIENCE = 2.0
+"""Seconds that an answer waits for the brokers, so that whoever gets it finds everywhere what was done."""
+_TRY_EVERY = 1.0
+_AS_LONG_AS_CLIENTS_WAIT = 30.0
 
 
 class Controller:
-    """Runs on the broker that won the election; here, always this one or none."""
+    """This broker's part in being controlled, and in controlling while it is elected."""
 
     def __init__(
         self,
@@ -47,7 +63,9 @@ class Controller:
         clock: Clock,
         random: Random,
         channel_to: Callable[[int], Channel],
-        unclean_allowed: Callable[[Mapping[str, str]], bool],
+        unclean_allowed: UncleanAllowed,
+        *,
+        patience: float = PATIENCE,
     ) -> None:
         self._broker_id = broker_id
         self._store = store
@@ -55,256 +73,299 @@ class Controller:
         self._random = random
         self._channel_to = channel_to
         self._unclean_allowed = unclean_allowed
-        self._queue = asyncio.Lock()
-        self._state = state.ClusterState(controller_epoch=0)
-        self._epoch_version = 0
-        self._image = Image()
-        self.active = False
+        self._patience = patience
+        self._queue = EventQueue()
+        self._reign: Reign | None = None
+        self._watching = False
+        self._stopped = False
+        self._retry: asyncio.TimerHandle | None = None
+        self.counters = ControllerCounters()
+        self.controller_id = NO_LEADER
+        """Who reigns, as far as we know."""
+        self.settings_written: Callable[[str, Mapping[str, str]], None] = lambda _topic, _config: None
+        """Told the settings of a new topic before its logs are made: the store's own notice may come later."""
+
+    @property
+    def active(self) -> bool:
+        """Whether this broker reigns, and has told the world."""
+        return self._reign is not None and not self._reign.over and self._reign.announced
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of our last reign; 0 if there was none."""
+        return self._reign.epoch if self._reign is not None else 0
+
+    @property
+    def brokers(self) -> Mapping[int, BrokerImage]:
+        """The live brokers as our reign knows them; empty where another broker reigns."""
+        return self._reign.state.brokers if self._reign is not None and not self._reign.over else {}
+
+    # ---- election --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Become controller, finish what an earlier one left undone, and tell the brokers the world."""
-        async with self._queue:
-            await self._win_election()
-            await self._read_world()
-            configs = {
-                path.rpartition("/")[2]: znodes.decode_config(node.data)
-                for path, node in (await self._store.subtree(znodes.TOPIC_CONFIGS)).items()
-            }
-            unclean = [name for name in self._state.topics if self._unclean_allowed(configs.get(name, {}))]
-            await self._write(state.controller_started(self._state, unclean))
-            self.active = True
-            await self._announce(list(self._state.topics))
-            for name in await self._store.children(znodes.DELETE_TOPICS):
-                await self._finish_deletion(name)
+        """Stand for election, in each session once; returns when a controller is known and, if it is us, when our own broker
+        has been told everything."""
+        if not self._watching:
+            self._watching = True
+            await self._store.watch(znodes.CONTROLLER, lambda _path: self._look())
+            for prefix, event in (
+                (znodes.BROKER_IDS, Reign.members_changed),
+                (znodes.ISR_CHANGES, Reign.isr_changed),
+                (znodes.LOG_DIR_EVENTS, Reign.directories_failed),
+            ):
+                await self._store.watch(prefix, partial(self._store_changed, event))
+        await self._queue.run(self._stand)
+        if self._reign is not None and not self._reign.over:
+            await self._reign.outbox.settled(None, only=self._broker_id)
+            await self._queue.run(_nothing)
 
     def stop(self) -> None:
-        """Decide nothing more."""
-        self.active = False
+        """Decide nothing more, and stand no more."""
+        self._stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._reign is not None:
+            self._reign.end()
+
+    async def resign(self) -> None:
+        """Stop, and let another broker reign at once instead of when our session ends."""
+        reign = self._reign
+        reigned = reign is not None and not reign.over
+        self.stop()
+        if reigned:
+            try:
+                there = await self._store.get(znodes.CONTROLLER)
+                if there is not None and there.ours:
+                    await self._store.commit([Delete(znodes.CONTROLLER, there.version)])
+            except (StoreError, StoreUnavailable) as problem:
+                log.info("The controller's node stays until our session ends: %s", problem)
+
+    def _look(self) -> None:
+        """Something happened to the controller's node."""
+        if not self._stopped:
+            self._queue.post(self._stand_again, "controller")
+
+    async def _stand_again(self) -> None:
+        if self._stopped:
+            return
+        try:
+            await self._stand()
+        except (StoreError, KafkaError) as problem:
+            log.warning("The election could not be followed, and is looked at again: %s", problem)
+            self._look_later()
+
+    def _look_later(self) -> None:
+        if self._retry is None and not self._stopped:
+            self._retry = asyncio.get_running_loop().call_later(_TRY_EVERY, self._look_now)
+
+    def _look_now(self) -> None:
+        self._retry = None
+        self._look()
+
+    async def _stand(self) -> None:
+        """Reign, or know who does."""
+        while not self._stopped:
+            there = await self._store.get(znodes.CONTROLLER)
+            ours = there is not None and (there.ours or not self._store.shared)
+            if self._reign is not None and not self._reign.over:
+                if ours:
+                    await self._reign.be_sure()
+                    return
+                log.warning("Controller epoch %d is over: our node in the store is gone", self._reign.epoch)
+                self._reign.end()
+            if there is not None and not ours:
+                reigning = ControllerNode.decode(there.data).broker_id
+                if reigning != self.controller_id:
+                    log.info("Broker %d is the controller", reigning)
+                self.controller_id = reigning
+                return
+            try:
+                self._reign = await self._claim(again=ours)
+            except (NodeExists, NoNode, BadVersion):
+                continue  # another one was faster
+            if self._stopped:
+                self._reign.end()
+                return
+            self.controller_id = self._broker_id
+            log.info("This broker is the controller now, with epoch %d", self._reign.epoch)
+            try:
+                await self._reign.take_over()
+            except KafkaError:
+                if not self._reign.over:
+                    raise
+
+    async def _claim(self, again: bool) -> Reign:
+        """Win; `again` if there is a claim of ours of which we did not hear that it was granted."""
+        node = await self._store.get(znodes.CONTROLLER_EPOCH)
+        operations: list[Operation] = [] if node else [Create(znodes.CONTROLLER_EPOCH, b"0")]
+        epoch, version = (int(node.data), node.version) if node else (0, 0)
+        if again:
+            operations.append(Delete(znodes.CONTROLLER))
+        claim = ControllerNode(self._broker_id, self._clock.now_ms())
+        operations.append(Create(znodes.CONTROLLER, claim.encode(), ephemeral=True))
+        operations.append(Set(znodes.CONTROLLER_EPOCH, b"%d" % (epoch + 1), version))
+        epoch_version = (await self._store.commit(operations))[-1]
+        return self._begin(epoch + 1, epoch_version)
+
+    def _begin(self, epoch: int, epoch_version: int) -> Reign:
+        outbox = Outbox(self._broker_id, epoch, self._channel_to, lambda: self._deposed(reign))
+        reign = Reign(self._store, epoch, epoch_version, outbox, self._unclean_allowed, self._random, self.counters)
+        reign.doubted = self._look_later
+
+        def roles_refused(broker: BrokerImage, errors: Errors) -> None:
+            self._post(reign, lambda: reign.roles_refused(broker, errors))
+
+        def stopped(broker: BrokerImage, stops: Sequence[Stop], errors: Errors) -> None:
+            self._post(reign, lambda: reign.replicas_stopped(broker, stops, errors))
+
+        outbox.roles_refused, outbox.stopped = roles_refused, stopped
+        return reign
+
+    def _deposed(self, reign: Reign) -> None:
+        """Somebody knows of a newer controller than `reign`."""
+        if not reign.over:
+            log.warning("Controller epoch %d is over: another broker has taken over", reign.epoch)
+            reign.end()
+            self._look()
+
+    # ---- events ----------------------------------------------------------------------------------------------------------
+
+    def _store_changed(self, event: Callable[[Reign], Awaitable[None]], _path: str) -> None:
+        reign = self._reign
+        if reign is not None and not reign.over:
+            self._post(reign, lambda: event(reign), f"{event.__name__} {reign.epoch}")
+
+    def _post(self, reign: Reign, work: Callable[[], Awaitable[None]], name: str = "") -> None:
+        """Have the reign follow an event; if it cannot now, the world is read again later, and with it what happened."""
+
+        async def follow() -> None:
+            if reign.over:
+                return
+            try:
+                await reign.be_sure()
+                await work()
+            except (StoreError, StoreUnavailable) as problem:
+                log.warning("The controller could not follow a change, and reads everything again: %s", problem)
+                reign.doubt()
+            except KafkaError as problem:
+                if not reign.over:
+                    raise
+                log.info("A change is left to the next controller: %s", problem)
+
+        self._queue.post(follow, name)
+
+    async def _decide(self, decision: Callable[[Reign], Awaitable[T]]) -> T:
+        """Have something decided when its turn comes."""
+        return await self._queue.run(lambda: self._as_controller(decision))
+
+    async def _as_controller(self, decision: Callable[[Reign], Awaitable[T]]) -> T:
+        reign = self._reign
+        if reign is None or reign.over or self._stopped:
+            raise KafkaError(Error.NOT_CONTROLLER)
+        await reign.be_sure()
+        return await decision(reign)
+
+    async def _heard(self) -> None:
+        """Wait a while for the brokers to have heard of it, and for what their answers bring.
+
+        For ourselves we wait as long as clients do: whoever is told that something was created asks us about it next, and a
+        thousand partitions take their time. One of the others may be away.
+        """
+        reign = self._reign
+        if reign is not None:
+            try:
+                await reign.outbox.settled(_AS_LONG_AS_CLIENTS_WAIT, only=self._broker_id)
+                async with asyncio.timeout(self._patience):
+                    await reign.outbox.settled(None)
+                    await self._queue.run(_nothing)
+            except TimeoutError:
+                pass
+
+    # ---- what others ask for ---------------------------------------------------------------------------------------------
 
     async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool) -> dict[str, TopicImage | KafkaError]:
         """Create each topic or say why not; each stands for itself."""
-        results: dict[str, TopicImage | KafkaError] = {}
-        async with self._queue:
-            self._must_be_active()
-            created: list[str] = []
-            operations: list[Operation] = []
-            writes: list[state.WriteState] = []
-            room = topic_rules.MAX_NEW_PARTITIONS
-            for wanted in topics:
-                try:
-                    node = self._lay_out(wanted, room)
-                except KafkaError as error:
-                    results[wanted.name] = error
-                    continue
-                room -= len(node.partitions)
-                first_states = state.partitions_created(self._state, wanted.name, node.partitions)
-                if not validate_only:
-                    operations += [await self._first_settings(wanted), Create(node.path, node.encode())]
-                    writes += first_states
-                    created.append(wanted.name)
-                    self._state.topics[wanted.name] = node
-                    self._state.topic_versions[wanted.name] = 0
-                else:
-                    results[wanted.name] = TopicImage(
-                        wanted.name, bytes(16), {p: _planned(replicas) for p, replicas in node.partitions.items()}
-                    )
-            if created:
-                try:
-                    await self._write(writes, operations)
-                except Exception:
-                    for name in created:
-                        self._state.forget(name)
-                    raise
-                await self._announce(created)
-                results.update({name: self._state.image_of(name) for name in created})
-                log.info(
-                    "Created %s",
-                    ", ".join(f"topic {n} with {len(self._state.topics[n].partitions)} partitions" for n in created),
-                )
+        results = await self._decide(
+            lambda reign: topic_changes.create_topics(reign, topics, validate_only, self.settings_written)
+        )
+        if not validate_only and any(isinstance(result, TopicImage) for result in results.values()):
+            await self._heard()
         return results
-
-    async def _first_settings(self, wanted: NewTopic) -> Operation:
-        """A new topic's settings; those that an earlier topic of its name left behind are replaced."""
-        path, data = f"{znodes.TOPIC_CONFIGS}/{wanted.name}", znodes.encode_config(wanted.config)
-        return Set(path, data) if await self._store.get(path) is not None else Create(path, data)
-
-    def _lay_out(self, wanted: NewTopic, room: int) -> TopicNode:
-        """The topic's node, or the reason why it may not be."""
-        topic_rules.check_name(wanted.name)
-        if wanted.name in self._state.topics:
-            raise KafkaError(Error.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists.")
-        topic_rules.check_collision(wanted.name, self._state.topics)
-        try:
-            check_topic_settings(wanted.config.items())
-        except ConfigError as problem:
-            raise KafkaError(Error.INVALID_CONFIG, str(problem)) from None
-        if wanted.assignment:
-            topic_rules.check_assignment(wanted.assignment, self._state.live)
-            layout = dict(wanted.assignment)
-        else:
-            if wanted.partitions <= 0:
-                raise KafkaError(Error.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
-            topic_rules.check_new_partitions(wanted.partitions, room)
-            if wanted.replication_factor <= 0:
-                raise KafkaError(Error.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
-            layout = assignment.assign(self._state.live, wanted.partitions, wanted.replication_factor, self._random)
-        return TopicNode(wanted.name, new_id(self._random), layout)
 
     async def create_partitions(
         self, name: str, count: int, new_assignments: Sequence[tuple[int, ...]] | None, validate_only: bool
     ) -> None:
         """Grow a topic to `count` partitions."""
-        async with self._queue:
-            self._must_be_active()
-            topic = self._state.topics.get(name)
-            if topic is None:
-                raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-            existing = len(topic.partitions)
-            if count < existing:
-                raise KafkaError(
-                    Error.INVALID_PARTITIONS,
-                    f"The topic {name} currently has {existing} partition(s); {count} would not be an increase.",
-                )
-            if count == existing:
-                raise KafkaError(Error.INVALID_PARTITIONS, f"Topic already has {existing} partition(s).")
-            topic_rules.check_new_partitions(count - existing)
-            if new_assignments is not None:
-                if len(new_assignments) != count - existing:
-                    raise KafkaError(
-                        Error.INVALID_REPLICA_ASSIGNMENT,
-                        f"Increasing by {count - existing} partitions, but {len(new_assignments)} assignments provided.",
-                    )
-                added = {existing + at: replicas for at, replicas in enumerate(new_assignments)}
-                topic_rules.check_assignment(added, self._state.live, existing)
-            else:
-                factor = len(topic.partitions[0])
-                added = assignment.assign(self._state.live, count - existing, factor, self._random, existing)
-            if validate_only:
-                return
-            grown = replace(topic, partitions={**topic.partitions, **added})
-            version = self._state.topic_versions[name]
-            writes = state.partitions_created(self._state, name, added)
-            await self._write(writes, [Set(grown.path, grown.encode(), version)])
-            self._state.topics[name] = grown
-            self._state.topic_versions[name] = version + 1
-            await self._announce([name])
-            log.info("Topic %s grew from %d to %d partitions", name, existing, count)
+        await self._decide(lambda reign: topic_changes.create_partitions(reign, name, count, new_assignments, validate_only))
+        if not validate_only:
+            await self._heard()
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic; marked first, so that a crash in between is finished by the next start."""
-        async with self._queue:
-            self._must_be_active()
-            if name not in self._state.topics:
-                raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-            try:
-                await self._commit([Create(f"{znodes.DELETE_TOPICS}/{name}")])
-            except NodeExists:
-                pass
-            await self._finish_deletion(name)
+        """Delete a topic; returns when it is gone, or after a while if a replica of it cannot be reached now."""
 
-    async def _finish_deletion(self, name: str) -> None:
-        topic = self._state.topics.get(name)
-        operations: list[Operation] = [Delete(f"{znodes.DELETE_TOPICS}/{name}")]
-        if topic is not None:
-            partitions = [TopicPartition(name, partition) for partition in topic.partitions]
-            await self._announce([], removed=[name])
-            for broker in self._state.live:
-                await self._channel_to(broker).stop_replicas(self._state.controller_epoch, partitions, delete=True)
-            operations.append(Delete(topic.path))
-            if await self._store.get(f"{znodes.TOPIC_CONFIGS}/{name}") is not None:
-                operations.append(Delete(f"{znodes.TOPIC_CONFIGS}/{name}"))
-        await self._commit(operations)
-        if topic is not None:
-            self._state.forget(name)
-        log.info("Deleted topic %s", name)
+        async def begin(reign: Reign) -> asyncio.Future[None]:
+            begun = name in reign.state.deleting
+            await topic_changes.mark_for_deletion(reign, name)
+            return reign.deletion_of(name) if begun else reign.begin_deletion(name)
 
-    async def _win_election(self) -> None:
-        epoch_node = await self._store.get(znodes.CONTROLLER_EPOCH)
-        epoch = int(epoch_node.data) + 1 if epoch_node else 1
-        claim = Create(znodes.CONTROLLER, ControllerNode(self._broker_id, self._clock.now_ms()).encode(), ephemeral=True)
-        bump: Operation = (
-            Set(znodes.CONTROLLER_EPOCH, b"%d" % epoch, epoch_node.version)
-            if epoch_node
-            else Create(znodes.CONTROLLER_EPOCH, b"%d" % epoch)
-        )
-        _, self._epoch_version = await self._store.commit([claim, bump])
-        self._state = state.ClusterState(controller_epoch=epoch)
+        gone = await self._decide(begin)
+        await asyncio.wait([gone], timeout=self._patience)
+        if gone.done():
+            gone.result()
 
-    async def _read_world(self) -> None:
-        cluster = await self._store.get(znodes.CLUSTER_ID)
-        brokers: dict[int, BrokerImage] = {}
-        for path, node in (await self._store.subtree(znodes.BROKER_IDS)).items():
-            broker = BrokerNode.decode(int(path.rpartition("/")[2]), node.data)
-            self._state.live[broker.id] = broker.rack
-            brokers[broker.id] = _broker_image(broker)
-        for path, node in (await self._store.subtree(znodes.TOPICS)).items():
-            parts = path[len(znodes.TOPICS) + 1 :].split("/")
-            if len(parts) == 1:
-                self._state.topics[parts[0]] = TopicNode.decode(parts[0], node.data)
-                self._state.topic_versions[parts[0]] = node.version
-            elif parts[-1] == "state":
-                tp = TopicPartition(parts[0], int(parts[2]))
-                self._state.states[tp] = PartitionStateNode.decode(node.data)
-                self._state.state_versions[tp] = node.version
-        self._image = Image(znodes.decode_cluster_id(cluster.data) if cluster else "", self._broker_id, brokers)
+    async def topic_names(self) -> Mapping[bytes, str]:
+        """All topics by id, as the controller knows them at its turn."""
 
-    def _must_be_active(self) -> None:
-        if not self.active:
-            raise KafkaError(Error.NOT_CONTROLLER)
+        async def look(reign: Reign) -> dict[bytes, str]:
+            return {topic.topic_id: name for name, topic in reign.state.topics.items()}
 
-    async def _commit(self, operations: Sequence[Operation]) -> list[int]:
-        """One transaction, good only while this controller's epoch is the current one."""
-        try:
-            return (await self._store.commit([Check(znodes.CONTROLLER_EPOCH, self._epoch_version), *operations]))[1:]
-        except BadVersion as problem:
-            if problem.path == znodes.CONTROLLER_EPOCH:
-                self.active = False
-                raise KafkaError(Error.NOT_CONTROLLER, "Another controller has taken over.") from None
-            raise
+        return await self._decide(look)
 
-    async def _write(self, writes: Sequence[state.WriteState], before: Sequence[Operation] = ()) -> None:
-        """Partition states (after the operations they need), durable first and then in our own view."""
-        operations: list[Operation] = list(before)
-        for write in writes:
-            path = znodes.partition_state_path(*write.tp)
-            data = write.node.encode()
-            operations.append(Create(path, data) if write.version is None else Set(path, data, write.version))
-        if not operations:
-            return
-        versions = await self._commit(operations)
-        for write, version in zip(writes, versions[len(before) :], strict=True):
-            self._state.apply(write, version)
+    async def alter_partitions(
+        self, broker_id: int, broker_epoch: int, proposals: Sequence[IsrProposal]
+    ) -> dict[TopicPartition, IsrOutcome]:
+        """A leader wishes for other ISRs. Raises STALE_BROKER_EPOCH for an earlier life of the broker."""
+        return await self._decide(lambda reign: partition_changes.alter(reign, broker_id, broker_epoch, proposals))
 
-    async def _announce(self, names: Iterable[str], removed: Iterable[str] = ()) -> None:
-        """Tell every live broker its roles in these topics, then the whole image."""
-        changed = [self._state.image_of(name) for name in names]
-        self._image = image = self._image.with_topics(changed, removed)
-        epoch = self._state.controller_epoch
-        for broker in self._state.live:
-            channel = self._channel_to(broker)
-            if changed:
-                await channel.leader_and_isr(epoch, changed)
-            await channel.update_metadata(epoch, image)
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Collection[TopicPartition]:
+        """A broker wants to leave; what it leads still, and would have to be given up."""
+        return await self._decide(lambda reign: partition_changes.shut_down(reign, broker_id, broker_epoch))
+
+    async def elect_leaders(
+        self, unclean: bool, partitions: Collection[TopicPartition] | None
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Preferred leaders for partitions (None: all), or unclean ones for those without any; why not, where not."""
+        return await self._decide(lambda reign: partition_changes.elect_leaders(reign, unclean, partitions))
+
+    async def rebalance_leaders(self, percentage: int) -> None:
+        """From time to time: leaders go back to brokers that lead too little of what they should. Only while we reign."""
+        if self.active:
+            await self._decide(lambda reign: partition_changes.rebalance(reign, percentage))
+
+    async def reassign(
+        self, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Move partitions to other brokers, or (None) leave them where they were; why not, where not."""
+        return await self._decide(lambda reign: partition_changes.reassign(reign, wanted))
+
+    async def reassignments(self, partitions: Collection[TopicPartition] | None) -> Mapping[TopicPartition, PartitionState]:
+        """The partitions that are being moved, of those asked for (None: all)."""
+
+        async def look(reign: Reign) -> dict[TopicPartition, PartitionState]:
+            return partition_changes.reassignments(reign, partitions)
+
+        return await self._decide(look)
+
+    async def suspect(self, broker_id: int, broker_epoch: int) -> None:
+        """Somebody made sure that nobody listens at a broker's address: its registration goes, if it is still that one."""
+        await self._decide(lambda reign: reign.suspect(broker_id, broker_epoch))
+
+    def settings_changed(self) -> None:
+        """Unclean elections may be allowed now where they were not: partitions without a leader are looked at again."""
+        reign = self._reign
+        if reign is not None and not reign.over:
+            self._post(reign, lambda: reign.settle(reign.state.leaderless()), f"settings {reign.epoch}")
 
 
-def new_id(random: Random) -> bytes:
-    """A random (version 4) UUID whose text form does not begin with a dash, which command lines would take for an option."""
-    while True:
-        value = bytearray(random.randbytes(16))
-        value[6] = value[6] & 0x0F | 0x40
-        value[8] = value[8] & 0x3F | 0x80
-        if not znodes.encode_id(bytes(value)).startswith("-"):
-            return bytes(value)
-
-
-def _planned(replicas: tuple[int, ...]) -> PartitionState:
-    return PartitionState(replicas[0], state.FIRST_LEADER_EPOCH, replicas, replicas)
-
-
-def _broker_image(broker: BrokerNode) -> BrokerImage:
-    endpoints: dict[str, Endpoint] = {}
-    for endpoint in broker.endpoints:
-        name, _, address = endpoint.partition("://")
-        host, _, port = address.rpartition(":")
-        endpoints[name] = Endpoint(host.strip("[]"), int(port))
-    return BrokerImage(broker.id, endpoints, broker.rack)
+async def _nothing() -> None:
+    """What has its turn after everything before it."""

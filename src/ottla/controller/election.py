@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 
 def first_leader(replicas: Sequence[int], live: Collection[int]) -> tuple[int, tuple[int, ...]] | None:
@@ -28,3 +28,32 @@ def after_failure(
             if replica in live:
                 return replica, (replica,)
     return None
+
+
+def without(
+    replicas: Sequence[int], isr: Sequence[int], leader: int, leaving: int, live: Collection[int]
+) -> tuple[int, tuple[int, ...]] | None:
+    """Leader and ISR when a broker is about to leave: what it leads goes to another live in-sync replica, what it follows
+    goes on without it. `live` are those that may lead. None: there is nobody else, everything stays as it is."""
+    if leader != leaving:
+        others = tuple(replica for replica in isr if replica != leaving)
+        return (leader, others) if leaving in isr and others else None
+    return after_failure(replicas, [replica for replica in isr if replica != leaving], live, unclean_allowed=False)
+
+
+def preferred(replicas: Sequence[int], isr: Collection[int], live: Collection[int]) -> int | None:
+    """The first replica of the assignment, if it can lead."""
+    first = replicas[0]
+    return first if first in isr and first in live else None
+
+
+def imbalanced(leaders: Iterable[tuple[int, int]], percentage: int) -> set[int]:
+    """The brokers that do not lead more than `percentage` % of what they should, from each partition's preferred and real
+    leader."""
+    total: dict[int, int] = {}
+    elsewhere: dict[int, int] = {}
+    for first, leader in leaders:
+        total[first] = total.get(first, 0) + 1
+        if leader != first:
+            elsewhere[first] = elsewhere.get(first, 0) + 1
+    return {broker for broker, count in elsewhere.items() if count * 100 > percentage * total[broker]}

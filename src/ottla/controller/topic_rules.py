@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
 
 from ottla.config import BrokerConfig
+from ottla.metadata.znodes import encode_id
 from ottla.model import Error, KafkaError
 
 MAX_NAME_LENGTH = 249
@@ -13,6 +16,27 @@ MAX_NEW_PARTITIONS = 10_000
 """In one request. Apache Kafka's newer controllers have this bound too: a slip of the hand must not fill a disk."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+@dataclass(slots=True, frozen=True)
+class NewTopic:
+    """A topic that somebody wants."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+def new_id(random: Random) -> bytes:
+    """A random (version 4) UUID whose text form does not begin with a dash, which command lines would take for an option."""
+    while True:
+        value = bytearray(random.randbytes(16))
+        value[6] = value[6] & 0x0F | 0x40
+        value[8] = value[8] & 0x3F | 0x80
+        if not encode_id(bytes(value)).startswith("-"):
+            return bytes(value)
 
 
 def internal_settings(config: BrokerConfig, name: str) -> dict[str, str]:
