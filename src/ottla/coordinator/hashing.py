@@ -8,7 +8,9 @@ from functools import lru_cache
 
 def partition_for(name: str, partitions: int) -> int:
     """The partition that holds the state of a group or a transactional id."""
-    return (java_hash(name) & 0x7FFFFFFF) % partitions
+    unsigned = java_hash(name)
+    # Java's absolute value of the signed hash; the one number that has none counts as 0.
+    return (unsigned if unsigned < 1 << 31 else -unsigned & 0x7FFFFFFF) % partitions
 
 
 @lru_cache(maxsize=4096)

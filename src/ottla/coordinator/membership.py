@@ -294,6 +294,17 @@ def check_commit(turn: Turn, group: Group, member_id: str, instance_id: str | No
         raise KafkaError(Error.REBALANCE_IN_PROGRESS, f"group {group.group_id} waits for its assignment")
 
 
+def check_transactional_commit(turn: Turn, group: Group, member_id: str, instance_id: str | None, generation: int) -> None:
+    """Whether offsets may be committed within a transaction: by a member of this generation, or by an old client that names
+    no member; its transactional id fences it instead."""
+    _check_alive(group)
+    if generation < 0 and member_id == UNKNOWN_MEMBER and instance_id is None:
+        return
+    member = group.check_member(member_id, instance_id)
+    group.check_generation(generation)
+    _heard(turn, member)
+
+
 def _check_alive(group: Group) -> None:
     if group.state is State.DEAD:
         raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, f"group {group.group_id} is gone")

@@ -8,8 +8,8 @@ an argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from ottla.coordinator.group_state import CONSUMER, Group, State
 from ottla.coordinator.records import CommittedOffset, OffsetRecord
@@ -35,6 +35,13 @@ class OffsetTable:
     def of(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         return self._groups.get(group_id, _NOTHING)
 
+    def made_for(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """A group's offsets, for somebody who has some to put there."""
+        offsets = self._groups.get(group_id)
+        if offsets is None:
+            offsets = self._groups[group_id] = {}
+        return offsets
+
     def put(self, record: OffsetRecord) -> CommittedOffset | None:
         """Take a record in; returns what it replaces."""
         group_id, partition, value = record
@@ -52,8 +59,7 @@ class OffsetTable:
         return before
 
 
-@dataclass(slots=True, frozen=True)
-class Commit:
+class Commit(NamedTuple):
     """One partition's offset, as a client commits it."""
 
     partition: TopicPartition
@@ -66,20 +72,19 @@ class Commit:
 def commit_records(
     settings: GroupSettings, now_ms: int, group_id: str, commits: Iterable[Commit], retention_ms: int
 ) -> tuple[list[OffsetRecord], dict[TopicPartition, Error]]:
-    """The records of a commit, and what becomes of each partition: an offset whose metadata is too long is left out."""
+    """The records of a commit, and the partitions that are refused: an offset whose metadata is too long is left out."""
     records: list[OffsetRecord] = []
     errors: dict[TopicPartition, Error] = {}
-    for commit in commits:
-        metadata = commit.metadata or ""
-        if len(metadata) > settings.offset_metadata_max_bytes:
-            errors[commit.partition] = Error.OFFSET_METADATA_TOO_LARGE
+    longest = settings.offset_metadata_max_bytes
+    for partition, offset, leader_epoch, metadata, wanted in commits:
+        if metadata and len(metadata) > longest:
+            errors[partition] = Error.OFFSET_METADATA_TOO_LARGE
             continue
-        errors[commit.partition] = Error.NONE
-        timestamp = now_ms if commit.timestamp == NO_TIMESTAMP else commit.timestamp
+        timestamp = now_ms if wanted == NO_TIMESTAMP else wanted
         # Old clients may ask for any retention, and "for ever" is usually the largest number there is.
         expires = NO_TIMESTAMP if retention_ms == NO_TIMESTAMP else min(max(timestamp + retention_ms, 0), _LAST_TIMESTAMP)
-        value = CommittedOffset(commit.offset, commit.leader_epoch, metadata, timestamp, expires)
-        records.append(OffsetRecord(group_id, commit.partition, value))
+        value = CommittedOffset(offset, leader_epoch, metadata or "", timestamp, expires)
+        records.append(OffsetRecord(group_id, partition, value))
     return records, errors
 
 
@@ -108,18 +113,21 @@ def expired(
     return [
         partition
         for partition, value in offsets.items()
-        if not reads(partition.topic) and _is_over(value, age_from, now_ms, retention_ms)
+        if not reads(partition.topic) and is_over(value, now_ms, retention_ms, age_from)
     ]
-
-
-def _is_over(value: CommittedOffset, age_from: Callable[[CommittedOffset], int], now_ms: int, retention_ms: int) -> bool:
-    if value.expire_timestamp != NO_TIMESTAMP:
-        return now_ms >= value.expire_timestamp
-    return now_ms - age_from(value) >= retention_ms
 
 
 def _commit_time(value: CommittedOffset) -> int:
     return value.commit_timestamp
+
+
+def is_over(
+    value: CommittedOffset, now_ms: int, retention_ms: int, age_from: Callable[[CommittedOffset], int] = _commit_time
+) -> bool:
+    """Whether an offset that nobody reads on from has been kept for long enough."""
+    if value.expire_timestamp != NO_TIMESTAMP:
+        return now_ms >= value.expire_timestamp
+    return now_ms - age_from(value) >= retention_ms
 
 
 def _emptied_or_commit_time(group: Group, value: CommittedOffset) -> int:

@@ -1,7 +1,8 @@
 """What the group coordinator keeps in `__consumer_offsets`, as values.
 
-Two kinds of record make up the whole durable state: an offset that a group committed, and a group's last stable membership. A
-record without a value is a tombstone: the thing is gone. How they look as bytes is `record_format`'s business alone.
+An offset that a group committed, a classic group's last stable membership, and what `consumer_records` tells of the groups of
+the consumer protocol make up the whole durable state. A record without a value is a tombstone: the thing is gone. How they look
+as bytes is `record_format`'s business alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ottla.coordinator.consumer_records import ConsumerRecord
 from ottla.model import NO_TIMESTAMP, UNKNOWN_EPOCH, TopicPartition
 
 
@@ -64,4 +66,4 @@ class GroupRecord(NamedTuple):
     value: StoredGroup | None
 
 
-Record = OffsetRecord | GroupRecord
+Record = OffsetRecord | GroupRecord | ConsumerRecord
