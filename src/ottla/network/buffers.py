@@ -7,11 +7,12 @@ not when it is announced.
 from __future__ import annotations
 
 import mmap
+from typing import Final
 
-SMALL = 64 << 10
-LARGE = 2 << 20
-_KEPT_SMALL = 32
-_KEPT_LARGE = 4
+SMALL: Final = 64 << 10
+LARGE: Final = 2 << 20
+_KEPT_SMALL: Final = 32
+_KEPT_LARGE: Final = 4
 
 
 class Buffer:

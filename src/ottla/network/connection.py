@@ -3,7 +3,8 @@
 Guards: one request is in hand at a time and the next is not looked at before it is answered, so answers keep the order of
 requests; while answers cannot leave because the client does not read, nothing more is looked at, so memory stays bounded. While
 a request is in hand at most one buffer is read ahead (which also notices a client that hung up); then the socket is left alone.
-Answers to requests that came in one piece leave in one piece. File regions go out with sendfile and never pass through Python.
+Answers to requests that came in one piece leave in one piece. File regions go out with sendfile and never pass through Python,
+but for small ones, which leave in one piece with what surrounds them.
 Life: opened by the acceptor, closed once, by either side; what waits on its behalf is discarded then.
 """
 
@@ -16,21 +17,24 @@ import struct
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, cast
 
+from ottla.metrics import RequestCounters
 from ottla.network.buffers import SMALL, Buffer, BufferPool
-from ottla.replication.waiting import Waiter
+from ottla.replication.waiting import Pending
 from ottla.storage.slices import FileSlice
 
-log = logging.getLogger("ottla.network")
+log: Final = logging.getLogger("ottla.network")
 
-_read_size = struct.Struct(">i").unpack_from
-_SMALLEST_FRAME = 8  # api key, version, correlation id
-_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+_read_size: Final = struct.Struct(">i").unpack_from
+_SMALLEST_FRAME: Final = 8  # api key, version, correlation id
+_GET: Final = 0x47455420  # what the first four letters of an HTTP request would be as a size: more than any request has
+_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
-_MOST_PARTS = 64
-_MOST_AT_ONCE = 64 << 10  # of a file region while others are busy, so that a reader of much does not hold them up
-_QUIET = 0.005  # seconds without a request of anybody else: then there is nobody to hold up
+_MOST_PARTS: Final = 64
+_MOST_AT_ONCE: Final = 256 << 10  # of a file region while others are busy, so that a reader of much does not hold them up
+_READ_AT_MOST: Final = 16 << 10  # bytes of small file regions in one answer that are read and sent with what surrounds them
+_QUIET: Final = 0.005  # seconds without a request of anybody else: then there is nobody to hold up
 
 Part = bytes | FileSlice
 
@@ -43,20 +47,52 @@ def _leading_bytes(parts: Iterable[Part | memoryview]) -> Iterator[bytes | memor
         yield part
 
 
+def _small_regions_read(parts: Sequence[Part]) -> Sequence[Part]:
+    """The parts of an answer with its small file regions as bytes; all in one where none else are left.
+
+    Three calls send a header, a region and what follows it, and wake up the reader at the second and the third; reading a
+    region of some kilobytes costs less than that. Whoever answers has seen to it that the region is in the page cache.
+    """
+    left = _READ_AT_MOST
+    made: list[Part] = []
+    regions = 0
+    for part in parts:
+        if isinstance(part, FileSlice):
+            if part.length <= left and (data := _bytes_of(part)) is not None:
+                left -= part.length
+                made.append(data)
+                continue
+            regions += 1
+        made.append(part)
+    return made if regions else [b"".join(cast(list[bytes], made))]
+
+
+def _bytes_of(region: FileSlice) -> bytes | None:
+    """None where they cannot be had: then sending the region fails in the same way, and that is where it is told."""
+    try:
+        data = region.read()
+    except OSError:
+        return None
+    return data if len(data) == region.length else None
+
+
 class Dispatcher(Protocol):
     """What happens to a frame. The view is valid only during the call: what is kept must be copied."""
 
     def __call__(self, connection: Connection, frame: memoryview) -> None: ...
 
 
+TakeOver = Callable[[socket.socket, bytes], None]
+"""Goes on with a socket, and with what was received from it so far."""
+
+
 class Connection:
     """A client's socket, on the broker's loop."""
 
     __slots__ = (
-        "_buffer", "_dispatch", "_ending", "_filled", "_in_hand", "_large", "_loop", "_max_request", "_on_close", "_out",
-        "_pool",
-        "_processing", "_reading", "_sock", "_start", "_writing", "closed", "fd", "host", "last_active", "listener", "port",
-        "waiter",
+        "_buffer", "_dispatch", "_ending", "_filled", "_http", "_in_hand", "_large", "_late_since", "_loop", "_max_request",
+        "_on_close", "_out", "_pool", "_processing", "_reading", "_sock", "_start", "_writing", "answering", "closed", "fd",
+        "host", "last_active", "listener", "port", "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -69,7 +105,9 @@ class Connection:
         dispatch: Dispatcher,
         max_request: int,
         on_close: Callable[[Connection], None],
+        http: TakeOver | None = None,
     ) -> None:
+        """`http` takes the socket over from a client that turns out to speak HTTP."""
         self._sock = sock
         self.fd = sock.fileno()
         self.host = str(address[0])
@@ -80,6 +118,9 @@ class Connection:
         self._dispatch = dispatch
         self._max_request = max_request
         self._on_close = on_close
+        self._http = http
+        self._late_since = 0.0
+        self.answering: RequestCounters | None = None
         self._buffer: Buffer | None = None
         self._start = 0
         self._filled = 0
@@ -91,7 +132,7 @@ class Connection:
         self._writing = False
         self._out: deque[Part | memoryview] = deque()
         self.closed = False
-        self.waiter: Waiter | None = None
+        self.waiter: Pending | None = None
         self.last_active = loop.time()
         loop.add_reader(self.fd, self._readable)
 
@@ -164,6 +205,9 @@ class Connection:
                 break
             size: int = _read_size(buffer.data, start)[0]
             if size < _SMALLEST_FRAME or size > self._max_request:
+                if size == _GET and self._http is not None:
+                    self._hand_over(self._http, bytes(buffer.view[start : self._filled]))
+                    return
                 log.warning(
                     "Closing %s: a request of %d bytes (allowed: %d to %d)", self, size, _SMALLEST_FRAME, self._max_request
                 )
@@ -210,7 +254,7 @@ class Connection:
         """Send the answer to the request in hand."""
         if self.closed:
             return
-        self._out.extend(parts)
+        self._out.extend(parts if len(parts) == 1 else _small_regions_read(parts))
         self.waiter = None
         self._answered()
 
@@ -259,6 +303,7 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             if not self._writing:
                 self._writing = True
+                self._late_since = self._loop.time()
                 self._loop.add_writer(self.fd, self._writable)
         except (ConnectionError, TimeoutError):
             self.close()
@@ -296,6 +341,9 @@ class Connection:
         self._flush()
         if not self._out and not self.closed:
             self._writing = False
+            if self.answering is not None:
+                self.answering.send.add(self.last_active - self._late_since)
+                self.answering = None
             self._loop.remove_writer(self.fd)
             if not self._in_hand:
                 self._go_on()
@@ -306,6 +354,15 @@ class Connection:
     def idle(self) -> bool:
         """Whether no request is in hand."""
         return not self._in_hand
+
+    def _hand_over(self, take_over: TakeOver, received: bytes) -> None:
+        """The socket is somebody else's from now on."""
+        self.closed = True
+        self._loop.remove_reader(self.fd)
+        self._loop.remove_writer(self.fd)
+        self._buffer = None
+        self._on_close(self)
+        take_over(self._sock, received)
 
     def close(self) -> None:
         """End the connection; nothing is answered any more."""

@@ -15,7 +15,7 @@ from collections import Counter
 
 from ottla.config import BrokerConfig, Listener
 from ottla.network.buffers import BufferPool
-from ottla.network.connection import Connection, Dispatcher
+from ottla.network.connection import Connection, Dispatcher, TakeOver
 
 log = logging.getLogger("ottla.network")
 
@@ -34,10 +34,14 @@ class Server:
         self._loop = loop
         self._pool = BufferPool()
         self._sockets: list[tuple[socket.socket, str]] = []
+        self._http_listeners = config.names("metrics.listener.names")
         self._per_host: Counter[str] = Counter()
         self._dispatch: Dispatcher | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self.connections: set[Connection] = set()
+        self.accepted = 0
+        self.http: TakeOver | None = None
+        """Answers clients that speak HTTP, on the listeners that `metrics.listener.names` names."""
         self.listeners: list[Listener] = []
 
     def bind(self) -> None:
@@ -112,7 +116,9 @@ class Server:
             if size > 0:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
         maximum = self._config.integer("socket.request.max.bytes")
-        connection = Connection(sock, address, name, self._loop, self._pool, self._dispatch, maximum, self._closed)
+        http = self.http if "*" in self._http_listeners or name in self._http_listeners else None
+        connection = Connection(sock, address, name, self._loop, self._pool, self._dispatch, maximum, self._closed, http)
+        self.accepted += 1
         self.connections.add(connection)
         self._per_host[connection.host] += 1
 

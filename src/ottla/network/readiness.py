@@ -1,0 +1,163 @@
+"""What the broker's sockets are waiting for: asyncio's selector, which calls the readers and writers of sockets by itself.
+
+asyncio turns each ready socket into a key, the key into a handle, and the handle into a call in a context of its own; that is
+half of what it costs the broker to wake up for a request. Here the call is made on the spot. Everything that asyncio registers
+for itself (its own wake-up pipe, connections under way) takes asyncio's way.
+Guards: a socket for which nobody waits is not watched at all, or a peer that hung up would be reported for ever; a reader or
+writer that fails harms no other; one that is taken away while others run is not called any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import select
+from collections.abc import Callable, Mapping
+from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
+from typing import Any, Final
+
+_IN: Final = 1
+_OUT: Final = 4
+
+Ready = Callable[[], None]
+
+
+class Readiness:
+    """The selector of one loop."""
+
+    def __init__(self) -> None:
+        self.failed: Callable[[Exception], None] = _raised
+        """What is done about a reader or writer that raises."""
+        self._epoll: Any = select.epoll()
+        self._keys: dict[int, SelectorKey] = {}
+        self._readers: dict[int, Ready] = {}
+        self._writers: dict[int, Ready] = {}
+
+    # ---- the broker's sockets --------------------------------------------------------------------------------------------
+
+    def set_reader(self, fd: int, ready: Ready) -> None:
+        """Call `ready` whenever there is something to read."""
+        before = self._mask(fd)
+        self._readers[fd] = ready
+        self._watch(fd, before)
+
+    def set_writer(self, fd: int, ready: Ready) -> None:
+        """Call `ready` whenever there is room to write."""
+        before = self._mask(fd)
+        self._writers[fd] = ready
+        self._watch(fd, before)
+
+    def drop_reader(self, fd: int) -> bool:
+        """Whether there was one."""
+        before = self._mask(fd)
+        found = self._readers.pop(fd, None) is not None
+        self._watch(fd, before)
+        return found
+
+    def drop_writer(self, fd: int) -> bool:
+        """Whether there was one."""
+        before = self._mask(fd)
+        found = self._writers.pop(fd, None) is not None
+        self._watch(fd, before)
+        return found
+
+    def _mask(self, fd: int) -> int:
+        return (_IN if fd in self._readers else 0) | (_OUT if fd in self._writers else 0)
+
+    def _watch(self, fd: int, before: int) -> None:
+        mask = self._mask(fd)
+        if mask == before:
+            return
+        if not mask:
+            self._forget(fd)
+        elif before:
+            self._epoll.modify(fd, mask)
+        else:
+            self._epoll.register(fd, mask)
+
+    def _forget(self, fd: int) -> None:
+        with contextlib.suppress(OSError):  # closed already, and with that forgotten by the kernel
+            self._epoll.unregister(fd)
+
+    # ---- what asyncio asks of a selector ---------------------------------------------------------------------------------
+
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        """Wait; call the readers and writers of the broker's sockets; what is ready of asyncio's own."""
+        if timeout is None:
+            wait = -1.0
+        elif timeout <= 0:
+            wait = 0.0
+        else:
+            wait = math.ceil(timeout * 1e3) * 1e-3  # at least as long as asked for: the kernel counts in milliseconds
+        found: list[tuple[SelectorKey, int]] = []
+        most = len(self._keys) + len(self._readers) + len(self._writers)
+        try:
+            ready: list[tuple[int, int]] = self._epoll.poll(wait, most if most > 0 else 1)
+        except InterruptedError:
+            return found
+        for fd, event in ready:
+            key = self._keys.get(fd)
+            if key is None:
+                self._call(fd, event)
+            else:
+                events = (EVENT_WRITE if event & ~_IN else 0) | (EVENT_READ if event & ~_OUT else 0)
+                found.append((key, events & key.events))
+        return found
+
+    def _call(self, fd: int, event: int) -> None:
+        try:
+            if event & ~_OUT:  # also where the peer hung up: who reads learns it
+                reader = self._readers.get(fd)
+                if reader is not None:
+                    reader()
+            if event & ~_IN:
+                writer = self._writers.get(fd)
+                if writer is not None:
+                    writer()
+        except Exception as problem:
+            self.failed(problem)
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
+        fd = _descriptor(fileobj)
+        if fd in self._keys:
+            raise KeyError(f"{fileobj!r} is already registered")
+        self._epoll.register(fd, _wanted(events))
+        key = self._keys[fd] = SelectorKey(fileobj, fd, events, data)
+        return key
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
+        fd = _descriptor(fileobj)
+        if self._keys[fd].events != events:
+            self._epoll.modify(fd, _wanted(events))
+        key = self._keys[fd] = SelectorKey(fileobj, fd, events, data)
+        return key
+
+    def unregister(self, fileobj: Any) -> SelectorKey:
+        fd = _descriptor(fileobj)
+        key = self._keys.pop(fd)
+        self._forget(fd)
+        return key
+
+    def get_key(self, fileobj: Any) -> SelectorKey:
+        return self._keys[_descriptor(fileobj)]
+
+    def get_map(self) -> Mapping[int, SelectorKey]:
+        return self._keys
+
+    def close(self) -> None:
+        self._epoll.close()
+        self._keys.clear()
+        self._readers.clear()
+        self._writers.clear()
+
+
+def _raised(problem: Exception) -> None:
+    raise problem
+
+
+def _wanted(events: int) -> int:
+    return (_IN if events & EVENT_READ else 0) | (_OUT if events & EVENT_WRITE else 0)
+
+
+def _descriptor(fileobj: Any) -> int:
+    return fileobj if isinstance(fileobj, int) else int(fileobj.fileno())
