@@ -1,5 +1,37 @@
 """Request handlers, one module per family. Importing this package declares them all."""
 
-from ottla.api import configs, fetch, group_offsets, groups, log_dirs, metadata, offsets, produce, topics, versions
+from ottla.api import (
+    cluster,
+    configs,
+    consumer_groups,
+    control,
+    fetch,
+    group_offsets,
+    groups,
+    log_dirs,
+    metadata,
+    offsets,
+    produce,
+    topics,
+    transaction_views,
+    transactions,
+    versions,
+)
 
-__all__ = ["configs", "fetch", "group_offsets", "groups", "log_dirs", "metadata", "offsets", "produce", "topics", "versions"]
+__all__ = [
+    "cluster",
+    "configs",
+    "consumer_groups",
+    "control",
+    "fetch",
+    "group_offsets",
+    "groups",
+    "log_dirs",
+    "metadata",
+    "offsets",
+    "produce",
+    "topics",
+    "transaction_views",
+    "transactions",
+    "versions",
+]

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions: the broker remembers what a consumer reads, so that both sides send only what changed. Pure.
+"""Incremental fetch sessions: the broker remembers what a reader wants, so that both sides send only what changed. Pure.
 
 Guards: a session's epoch counts its requests, so a lost or repeated one is noticed and the client starts anew; the number of
 sessions is bounded (`max.incremental.fetch.session.cache.slots`), the one that was not used for longest gives way after two
@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import cast
 
 from ottla.model import Error, KafkaError
-from ottla.replication.waiting import Waiter, Watched
+from ottla.replication.isr import LastAsked
+from ottla.replication.waiting import Waiter, Watched, WatchedTail
 
 NO_SESSION = 0
 FIRST_EPOCH = 0
@@ -55,13 +57,31 @@ class Wanted:
             self.unwatch()
             self.watched = partition
             if self.session is not None:
-                partition.watchers.add(self)
+                self._begin()
 
     def unwatch(self) -> None:
         """Be told no more."""
         if self.watched is not None:
-            self.watched.watchers.discard(self)
+            self._end()
             self.watched = None
+
+    def remembered_by(self, session: Session) -> None:
+        """There is a session from now on."""
+        self.session = session
+        if self.watched is not None:
+            self._begin()
+
+    def take(self, other: Wanted) -> None:
+        """What the client says now."""
+        self.offset, self.max_bytes, self.leader_epoch = other.offset, other.max_bytes, other.leader_epoch
+
+    def _begin(self) -> None:
+        assert self.watched is not None
+        self.watched.watchers.add(self)
+
+    def _end(self) -> None:
+        assert self.watched is not None
+        self.watched.watchers.discard(self)
 
     def arrived(self, size: int) -> None:
         """More is committed."""
@@ -80,9 +100,47 @@ class Wanted:
                 session.waiter.complete()
 
 
+class WantedByFollower(Wanted):
+    """One partition that a follower wants: to the end of the log, with what the leader must know of the follower's."""
+
+    __slots__ = ("last_fetched_epoch", "start")
+
+    def __init__(
+        self,
+        topic: str | None,
+        topic_id: bytes,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        leader_epoch: int,
+        start: int,
+        last_fetched_epoch: int,
+    ) -> None:
+        super().__init__(topic, topic_id, partition, offset, max_bytes, leader_epoch)
+        self.start = start
+        self.last_fetched_epoch = last_fetched_epoch
+
+    def take(self, other: Wanted) -> None:
+        super().take(other)
+        assert isinstance(other, WantedByFollower)
+        self.start, self.last_fetched_epoch = other.start, other.last_fetched_epoch
+        self.high_watermark = -1  # in another role it may not have listened: it is told again
+
+    def moved(self) -> None:
+        """More is committed, or the log begins elsewhere: told with the next answer."""
+        if self.session is not None:
+            self.session.pending[self] = None
+
+    def _begin(self) -> None:
+        cast(WatchedTail, self.watched).tail_watchers.add(self)
+
+    def _end(self) -> None:
+        cast(WatchedTail, self.watched).tail_watchers.discard(self)
+
+
 @dataclass(slots=True)
 class Session:
-    """What one consumer reads."""
+    """What one consumer or follower reads."""
 
     id: int
     uses_ids: bool
@@ -92,6 +150,8 @@ class Session:
     pending: dict[Wanted, None] = field(default_factory=dict)
     """What may have something to tell, in the order in which it is looked at."""
     waiter: Waiter | None = None
+    asked: LastAsked | None = None
+    """Of a follower's session: when it last asked, for all of its partitions."""
 
     def update(self, changed: Iterable[Wanted], forgotten: Iterable[tuple[object, int]]) -> None:
         """Take in what the client says has changed."""
@@ -101,7 +161,7 @@ class Session:
                 known = self.wanted[one.key] = one
                 one.session = self
             else:
-                known.offset, known.max_bytes, known.leader_epoch = one.offset, one.max_bytes, one.leader_epoch
+                known.take(one)
             self.pending[known] = None
         for key in forgotten:
             gone = self.wanted.pop(key, None)
@@ -114,9 +174,7 @@ class Session:
         """For a request without a session that has to wait: it is told what happens to its partitions like any other."""
         session = cls(NO_SESSION, False, 0.0, wanted={("", at): one for at, one in enumerate(wanted)})
         for one in session.wanted.values():
-            one.session = session
-            if one.watched is not None:
-                one.watched.watchers.add(one)
+            one.remembered_by(session)
         return session
 
     def waited(self) -> None:
@@ -149,18 +207,24 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, wanted: Iterable[Wanted], uses_ids: bool) -> Session | None:
-        """A new session, or None where all slots are in use: the client then sends full requests."""
+    def open(self, wanted: Iterable[Wanted], uses_ids: bool, asked: LastAsked | None = None) -> Session | None:
+        """A new session, or None where all slots are in use: the client then sends full requests.
+
+        A follower (who has `asked`) takes the place of a consumer's session if it must.
+        """
         now = self._monotonic()
         if len(self._sessions) >= self._slots:
             oldest = next(iter(self._sessions.values()), None)
-            if oldest is None or now - oldest.used_at < _MAY_EVICT_AFTER:
+            if oldest is not None and now - oldest.used_at < _MAY_EVICT_AFTER:
+                consumers = (one for one in self._sessions.values() if one.asked is None)
+                oldest = next(consumers, None) if asked is not None else None
+            if oldest is None:
                 return None
             self.close(oldest.id)
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._new_id()
-        session = Session(session_id, uses_ids, now)
+        session = Session(session_id, uses_ids, now, asked=asked)
         session.update(wanted, ())
         self._sessions[session_id] = session
         return session

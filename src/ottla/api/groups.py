@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.api.registry import Context, handles, shapes_errors_of
-from ottla.coordinator.groups import TOPIC, GroupDescription
+from ottla.coordinator.descriptions import GroupDescription
+from ottla.coordinator.groups import TOPIC, GroupCoordinator
 from ottla.coordinator.membership import Join, Leaver, Sync
+from ottla.coordinator.transactions import TOPIC as TRANSACTIONS_TOPIC
+from ottla.coordinator.transactions import TransactionCoordinator
 from ottla.model import Error, KafkaError, TopicPartition
 from ottla.wire.apis.groups import (
     Coordinator,
@@ -41,7 +44,6 @@ from ottla.wire.apis.groups import (
 GROUP = 0
 TRANSACTION = 1
 
-CLASSIC = "Classic"
 # Without ACLs everything is allowed. Bits are Kafka's AclOperation codes.
 GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8))
 NOT_ASKED = -0x80000000
@@ -74,20 +76,23 @@ def find_coordinator_error(request: FindCoordinatorRequest, error: Error, messag
 
 
 async def _find(ctx: Context, key: str, key_type: int) -> Coordinator:
-    if key_type == TRANSACTION:
-        return _not_found(key, Error.INVALID_REQUEST, "Transactions are not served by this version of Ottla.")
-    if key_type != GROUP:
+    coordinator: GroupCoordinator | TransactionCoordinator
+    if key_type == GROUP:
+        coordinator, topic = ctx.groups, TOPIC
+    elif key_type == TRANSACTION:
+        coordinator, topic = ctx.transactions, TRANSACTIONS_TOPIC
+    else:
         return _not_found(
             key, Error.INVALID_REQUEST, f"There is no coordinator of type {key_type}: 0 is a group, 1 a transaction."
         )
     try:
-        partition = await ctx.groups.partition_of(key)
-        leader = ctx.image.partition(TopicPartition(TOPIC, partition)).leader
+        partition = await coordinator.partition_of(key)
+        leader = ctx.image.partition(TopicPartition(topic, partition)).leader
     except KafkaError as problem:
         return _not_found(key, Error.COORDINATOR_NOT_AVAILABLE, problem.message)
     node = ctx.node(leader)
     if node is None:
-        return _not_found(key, Error.COORDINATOR_NOT_AVAILABLE, f"Partition {partition} of {TOPIC} has no leader now.")
+        return _not_found(key, Error.COORDINATOR_NOT_AVAILABLE, f"Partition {partition} of {topic} has no leader now.")
     return Coordinator(key=key, node_id=leader, host=node.host, port=node.port, error_message=None)
 
 
@@ -107,7 +112,7 @@ async def join_group(ctx: Context, request: JoinGroupRequest) -> JoinGroupRespon
             request.member_id,
             request.group_instance_id,
             ctx.header.client_id or "",
-            _host(ctx),
+            client_address(ctx),
             request.session_timeout_ms,
             timeout,
             request.protocol_type,
@@ -131,7 +136,7 @@ async def join_group(ctx: Context, request: JoinGroupRequest) -> JoinGroupRespon
     )
 
 
-def _host(ctx: Context) -> str:
+def client_address(ctx: Context) -> str:
     """The client's address as Kafka shows it: a host name, which is not known, and an address after a slash."""
     return f"/{ctx.client_host}"
 
@@ -225,18 +230,21 @@ def describe_groups_error(request: DescribeGroupsRequest, error: Error, message:
 async def list_groups(ctx: Context, request: ListGroupsRequest) -> ListGroupsResponse:
     """The groups of this broker: of each partition of the topic that it leads, which no one may have asked for before."""
     topic = ctx.image.topics.get(TOPIC)
-    for partition, state in topic.partitions.items() if topic is not None else ():
-        if state.leader == ctx.broker_id:
-            ctx.groups.elect(partition)
-    complete = await ctx.groups.loaded()
+    ours = [number for number, state in topic.partitions.items() if state.leader == ctx.broker_id] if topic else []
+    missing = Error.NONE
+    for partition in ours:
+        if not ctx.groups.elect(partition):
+            missing = Error.COORDINATOR_NOT_AVAILABLE  # its disk has failed
+    if not await ctx.groups.loaded():
+        missing = Error.COORDINATOR_LOAD_IN_PROGRESS
     return ListGroupsResponse(
-        error_code=Error.NONE if complete else Error.COORDINATOR_LOAD_IN_PROGRESS,
+        error_code=missing,
         groups=[
             ListedGroup(
-                group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state, group_type=CLASSIC.lower()
+                group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state, group_type=group.type
             )
             for group in ctx.groups.list_groups()
-            if _wanted(group.state, request.states_filter) and _wanted(CLASSIC, request.types_filter)
+            if _wanted(group.state, request.states_filter) and _wanted(group.type, request.types_filter)
         ],
     )
 

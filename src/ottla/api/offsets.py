@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import NamedTuple
 
 from ottla.api.registry import Context, handles, shapes_errors_of
 from ottla.model import UNKNOWN_EPOCH, UNKNOWN_OFFSET, Error, KafkaError
 from ottla.replication.partition import READ_COMMITTED, Partition
+from ottla.replication.waiting import Waiter
 from ottla.wire.apis.offsets import (
     EpochEndOffset,
     ListOffsetsPartition,
@@ -37,6 +39,8 @@ class Found(NamedTuple):
     leader_epoch: int
 
 
+_Deleting = tuple[Partition, int, DeleteRecordsPartitionResult]
+
 NOT_FOUND = Found(-1, UNKNOWN_OFFSET, UNKNOWN_EPOCH)
 
 
@@ -44,12 +48,14 @@ NOT_FOUND = Found(-1, UNKNOWN_OFFSET, UNKNOWN_EPOCH)
 async def list_offsets(ctx: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
     topics = []
     for topic in request.topics:
-        results = [await _list_one(ctx, topic.name, asked, request.isolation_level) for asked in topic.partitions]
+        results = [await _list_one(ctx, topic.name, asked, request) for asked in topic.partitions]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=results))
     return ListOffsetsResponse(topics=topics)
 
 
-async def _list_one(ctx: Context, topic: str, asked: ListOffsetsPartition, isolation: int) -> ListOffsetsPartitionResponse:
+async def _list_one(
+    ctx: Context, topic: str, asked: ListOffsetsPartition, request: ListOffsetsRequest
+) -> ListOffsetsPartitionResponse:
     result = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     try:
         partition = ctx.services.replicas.get(topic, asked.partition_index)
@@ -59,12 +65,19 @@ async def _list_one(ctx: Context, topic: str, asked: ListOffsetsPartition, isola
         if ctx.version == 0:
             result.old_style_offsets = _segment_starts(partition, asked.timestamp, asked.max_num_offsets)
             return result
-        limit = partition.log.last_stable_offset if isolation == READ_COMMITTED else partition.log.high_watermark
+        limit = _limit(partition, request)
         found = await _find(ctx, partition, asked.timestamp, limit)
         result.timestamp, result.offset, result.leader_epoch = found
     except KafkaError as problem:
         result.error_code = problem.error
     return result
+
+
+def _limit(partition: Partition, request: ListOffsetsRequest) -> int:
+    """How far the asker may look: a follower to the end, consumers to what is committed."""
+    if request.replica_id >= 0:
+        return partition.log.log_end_offset
+    return partition.log.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.log.high_watermark
 
 
 async def _find(ctx: Context, partition: Partition, timestamp: int, limit: int) -> Found:
@@ -120,12 +133,8 @@ def offset_for_leader_epoch(ctx: Context, request: OffsetForLeaderEpochRequest) 
             try:
                 partition = ctx.services.replicas.get(topic.topic, asked.partition)
                 partition.check_leader(asked.current_leader_epoch)
-                if asked.leader_epoch == partition.leader_epoch:
-                    result.leader_epoch, result.end_offset = asked.leader_epoch, partition.log.log_end_offset
-                else:
-                    result.leader_epoch, result.end_offset = partition.log.leader_epochs.end_offset_for(
-                        asked.leader_epoch, partition.log.log_end_offset
-                    )
+                found = partition.epoch_end(asked.leader_epoch)
+                result.leader_epoch, result.end_offset = found.epoch, found.end_offset
             except KafkaError as problem:
                 result.error_code = problem.error
             results.append(result)
@@ -149,8 +158,10 @@ def offset_for_leader_epoch_error(
 
 
 @handles(DeleteRecordsRequest)
-def delete_records(ctx: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def delete_records(ctx: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Done when every live replica begins where it was told to: until then a new leader might still have the records."""
     topics = []
+    waiting: list[_Deleting] = []
     for topic in request.topics:
         results = []
         for asked in topic.partitions:
@@ -159,12 +170,44 @@ def delete_records(ctx: Context, request: DeleteRecordsRequest) -> DeleteRecords
                 partition = ctx.services.replicas.get(topic.name, asked.partition_index)
                 if not partition.log.config.delete:
                     raise KafkaError(Error.POLICY_VIOLATION, "Records of a topic that is only compacted cannot be deleted.")
-                result.low_watermark = partition.delete_records_before(asked.offset)
+                start = partition.delete_records_before(asked.offset)
+                result.low_watermark = partition.low_watermark
+                if result.low_watermark < start:
+                    waiting.append((partition, start, result))
             except KafkaError as problem:
                 result.error_code = problem.error
             results.append(result)
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    if waiting:
+        await _wait_for_followers(ctx, waiting, request.timeout_ms / 1000)
     return DeleteRecordsResponse(topics=topics)
+
+
+async def _wait_for_followers(ctx: Context, waiting: list[_Deleting], timeout: float) -> None:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def complete() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def enough(_size: int) -> bool:
+        return all(partition.low_watermark >= start for partition, start, _ in waiting)
+
+    def over() -> bool:
+        return not all(partition.is_leader for partition, _, _ in waiting)
+
+    waiter = Waiter(enough, complete, {partition for partition, _, _ in waiting}, ctx.services.timer, timeout, over=over)
+    try:
+        await done
+    finally:
+        waiter.discard()
+    for partition, start, result in waiting:
+        if not partition.is_leader:
+            result.error_code, result.low_watermark = Error.NOT_LEADER_OR_FOLLOWER, -1
+        elif partition.low_watermark < start:
+            result.error_code, result.low_watermark = Error.REQUEST_TIMED_OUT, -1
+        else:
+            result.low_watermark = partition.low_watermark
 
 
 @shapes_errors_of(DeleteRecordsRequest)

@@ -1,4 +1,4 @@
-"""Produce and InitProducerId: the way in.
+"""Produce: the way in.
 
 The hot path: one pass over the request, nothing per record, an answer at once where all in-sync replicas have the data already.
 """
@@ -10,28 +10,38 @@ import logging
 from typing import Any
 
 from ottla.api.registry import DISCONNECT, LATER, NO_ANSWER, Context, handles, shapes_errors_of
+from ottla.api.verification import Verification, first_writes, is_open, produce_when_verified, verify_write
 from ottla.controller.topic_rules import INTERNAL_TOPICS
-from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Error, KafkaError
-from ottla.records.batch import is_transactional
+from ottla.coordinator.transaction_state import ProducerIdentity
+from ottla.model import Error, KafkaError
+from ottla.records.batch import is_transactional, read_header
 from ottla.replication.partition import ACKS_ALL, Partition
-from ottla.replication.waiting import Waiter
+from ottla.replication.waiting import DelayedProduce
 from ottla.storage.log import Log
 from ottla.wire.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
-from ottla.wire.apis.producers import InitProducerIdRequest, InitProducerIdResponse
 
 log = logging.getLogger("ottla.api")
 
 ADMIN_CLIENT = "__admin_client"
-Pending = tuple[Partition, int, PartitionProduceResponse]
+_KNOWS_ABORTABLE = 11
+"""The first version whose clients abort their transaction, and go on, when they are told TRANSACTION_ABORTABLE."""
+_NOT_COMMITTED = {
+    Error.REQUEST_TIMED_OUT: "Not replicated to all in-sync replicas within {} ms.",
+    Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "Written, but then too few replicas were in sync.",
+    Error.NOT_LEADER_OR_FOLLOWER: "Written, but this broker does not lead the partition any more.",
+}
+Pending = tuple[Partition, int, int, PartitionProduceResponse]
+"""Where, up to which offset, since when we lead there without a break, and what is answered."""
 
 
 @handles(ProduceRequest)
-def produce(ctx: Context, request: ProduceRequest) -> Any:
+def produce(ctx: Context, request: ProduceRequest, verified: Verification | None = None) -> Any:
+    """`verified` is what a coordinator on another broker has said of the request's transaction."""
     acks = request.acks
     if acks not in (ACKS_ALL, 0, 1):
         raise KafkaError(Error.INVALID_REQUIRED_ACKS, "acks must be -1 (all), 0 or 1.")
-    if request.transactional_id is not None:
-        raise KafkaError(Error.INVALID_TXN_STATE, "Transactions are not served by this version of Ottla.")
+    if request.transactional_id and verified is None and (asked := first_writes(ctx, request)):
+        return produce_when_verified(ctx, request, asked, produce)
     version = ctx.version
     partitions = ctx.services.replicas.partitions
     responses = []
@@ -53,9 +63,7 @@ def produce(ctx: Context, request: ProduceRequest) -> Any:
                 if data.records is None:
                     raise KafkaError(Error.INVALID_RECORD, "A produce request needs records.")
                 if is_transactional(data.records):
-                    raise KafkaError(
-                        Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "A transactional batch came without a transactional id."
-                    )
+                    _check_transaction(ctx, request, partition, data.records, verified)
                 info = partition.append(data.records, acks, version)
             except KafkaError as problem:
                 _refused(ctx, result, problem, name, acks)
@@ -65,10 +73,10 @@ def produce(ctx: Context, request: ProduceRequest) -> Any:
             result.log_start_offset = info.log_start_offset
             if info.flush_due:
                 to_flush.append(partition.log)
-            if partition.watchers:
+            if partition.watchers or partition.tail_watchers:
                 touched.append(partition)
             if acks == ACKS_ALL and not partition.committed(info.last_offset):
-                waiting.append((partition, info.last_offset, result))
+                waiting.append((partition, info.last_offset, partition.led_since, result))
         responses.append(TopicProduceResponse(name=name, partition_responses=results))
     for partition in touched:
         partition.wake()
@@ -77,6 +85,19 @@ def produce(ctx: Context, request: ProduceRequest) -> Any:
         ctx.services.spawn(_answer_when_flushed(ctx, request, response, waiting, to_flush))
         return LATER
     return _answer(ctx, request, response, waiting)
+
+
+def _check_transaction(
+    ctx: Context, request: ProduceRequest, partition: Partition, records: memoryview, verified: Verification | None
+) -> None:
+    if not request.transactional_id:
+        raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "A transactional batch came without a transactional id.")
+    partition.check_leader()  # first: a producer at the wrong broker shall look for the right one, and not wait here
+    header = read_header(records)
+    producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+    knows_abortable = ctx.version >= _KNOWS_ABORTABLE
+    if not is_open(partition, producer):
+        verify_write(ctx, request.transactional_id, producer, partition.tp, knows_abortable=knows_abortable, verified=verified)
 
 
 def _answer(ctx: Context, request: ProduceRequest, response: ProduceResponse, waiting: list[Pending]) -> Any:
@@ -101,7 +122,8 @@ async def _answer_when_flushed(
             if one.flush_failed:
                 raise OSError(errno.EIO, f"{one.topic_partition} could not be flushed before, and is not trusted any more")
     except OSError as problem:
-        log.error("%s could not be brought to the disk: %s", logs, problem)
+        log.error("%s could not be brought to the disk: %s", one.topic_partition, problem)
+        ctx.services.logs.io_failed(one, problem)
         failed = produce_error(request, Error.KAFKA_STORAGE_ERROR, f"Not brought to the disk: {problem.strerror}")
         ctx.finish(DISCONNECT if failed is None else failed)
     else:
@@ -125,6 +147,8 @@ def _refused(ctx: Context, result: PartitionProduceResponse, problem: KafkaError
     result.error_code = problem.error
     result.error_message = problem.message
     result.base_offset = -1
+    if (counters := ctx.services.replicas.counters.get(topic)) is not None:
+        counters.failed_produces += 1
     if acks and problem.error not in (Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_OR_PARTITION):
         log.warning("Refused records of %s for %s-%d: %s", ctx.client_host, topic, result.index, problem.message)
 
@@ -133,17 +157,25 @@ def _answer_when_committed(ctx: Context, timeout_ms: int, response: ProduceRespo
     """Answer when the high watermark has passed everything, or when the time is up."""
 
     def complete() -> None:
-        for partition, last_offset, result in pending:
-            if not partition.committed(last_offset):
-                result.error_code = Error.REQUEST_TIMED_OUT if partition.is_leader else Error.NOT_LEADER_OR_FOLLOWER
-                result.error_message = f"Not replicated to all in-sync replicas within {timeout_ms} ms."
+        for partition, last_offset, since, result in pending:
+            error = partition.outcome_of(last_offset, since)
+            if error is not Error.NONE:
+                result.error_code = error
+                result.error_message = _NOT_COMMITTED.get(error, "").format(timeout_ms)
+                result.base_offset = -1
         ctx.answer(response)
 
     def enough(_size: int) -> bool:
-        return all(partition.committed(last_offset) for partition, last_offset, _ in pending)
+        return all(partition.committed(last_offset) for partition, last_offset, _, _ in pending)
 
-    watched = {partition for partition, _, _ in pending}
-    ctx.connection.waiter = Waiter(enough, complete, watched, ctx.services.timer, timeout_ms / 1000)
+    def over() -> bool:
+        return not all(partition.led_all_the_time(since) for partition, _, since, _ in pending)
+
+    if over() or enough(0):  # while the disk was waited for
+        complete()
+        return
+    watched = {partition: None for partition, _, _, _ in pending}
+    ctx.connection.waiter = DelayedProduce(enough, complete, watched, ctx.services.timer, timeout_ms / 1000, over=over)
 
 
 @shapes_errors_of(ProduceRequest)
@@ -162,15 +194,3 @@ def produce_error(request: ProduceRequest, error: Error, message: str) -> Produc
             for topic in request.topic_data
         ]
     )
-
-
-@handles(InitProducerIdRequest)
-async def init_producer_id(ctx: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    if request.transactional_id is not None:
-        if not request.transactional_id:
-            raise KafkaError(Error.INVALID_REQUEST, "An empty transactional id cannot be used.")
-        raise KafkaError(Error.INVALID_REQUEST, "Transactions are not served by this version of Ottla.")
-    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-        raise KafkaError(Error.INVALID_REQUEST, "A producer id and its epoch belong together.")
-    # Whoever asks again without a transactional id simply gets a new identity: there is nothing to fence.
-    return InitProducerIdResponse(producer_id=await ctx.services.producer_ids.allocate(), producer_epoch=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ottla.api.registry import Context, handles, shapes_errors_of
@@ -115,26 +115,41 @@ def inherited_from(services: Services, topic_setting: str) -> Source:
 
 
 async def create_automatically(services: Services, name: str) -> None:
-    """A topic that a client asked for by name: the broker's defaults, or what an internal topic needs."""
+    """One topic that somebody asked for by name; raises KafkaError where it cannot be."""
+    problem = (await create_missing(services, [name]))[name]
+    if problem is not None:
+        raise problem
+
+
+async def create_missing(services: Services, names: Collection[str]) -> Mapping[str, KafkaError | None]:
+    """Topics that somebody asked for by name: the broker's defaults, or what an internal topic needs. Of each why not, or None.
+
+    The controller creates them, wherever it is; until its word reaches this broker they are not in our image. Raises KafkaError
+    where the controller could not be asked: NOT_CONTROLLER or BrokerUnavailable.
+    """
+    results = await services.create_topics([_by_default(services, name) for name in names])
+    return {
+        name: None if problem is not None and problem.error is Error.TOPIC_ALREADY_EXISTS else problem
+        for name, problem in results.items()
+    }
+
+
+def _by_default(services: Services, name: str) -> NewTopic:
     config = services.config
     partitions, factor = config.integer("num.partitions"), config.integer("default.replication.factor")
     if name in INTERNAL_TOPICS:
         prefix = internal_prefix(name)
         partitions = config.integer(f"{prefix}.num.partitions")
         factor = config.integer(f"{prefix}.replication.factor")
-        if f"{prefix}.replication.factor" not in config.set_by_user:
-            factor = min(factor, len(services.metadata.image.brokers))
-    overrides = internal_settings(config, name)
-    results = await services.controller.create_topics(
-        [NewTopic(name, partitions, factor, config=overrides)], validate_only=False
-    )
-    result = results[name]
-    if isinstance(result, KafkaError) and result.error is not Error.TOPIC_ALREADY_EXISTS:
-        raise result
+        if not services.shared and f"{prefix}.replication.factor" not in config.set_by_user:
+            factor = 1  # a broker with metadata of its own will never have company
+    return NewTopic(name, partitions, factor, config=internal_settings(config, name))
 
 
 @handles(DeleteTopicsRequest)
 async def delete_topics(ctx: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    if not ctx.services.controller.active:
+        raise KafkaError(Error.NOT_CONTROLLER)
     asked: Sequence[tuple[str | None, bytes]] = (
         [(topic.name, topic.topic_id) for topic in request.topics]
         if ctx.version >= 6
@@ -167,9 +182,13 @@ async def _delete(ctx: Context, name: str | None, topic_id: bytes) -> DeletableT
 
 @shapes_errors_of(DeleteTopicsRequest)
 def delete_topics_error(request: DeleteTopicsRequest, error: Error, message: str) -> DeleteTopicsResponse:
-    names: list[Any] = [topic.name for topic in request.topics] or list(request.topic_names)
+    asked: list[tuple[Any, bytes]] = [(topic.name, topic.topic_id) for topic in request.topics]
+    asked += [(name, bytes(16)) for name in request.topic_names]
     return DeleteTopicsResponse(
-        responses=[DeletableTopicResult(name=name, error_code=error, error_message=message) for name in names]
+        responses=[
+            DeletableTopicResult(name=name, topic_id=topic_id, error_code=error, error_message=message)
+            for name, topic_id in asked
+        ]
     )
 
 
