@@ -1,18 +1,27 @@
-"""Builds the native kernel where it can be built. Everything else about the package is in pyproject.toml.
+"""Builds what runs in C where it can be built. Everything else about the package is in pyproject.toml.
 
-Without Cython or a C compiler the install succeeds all the same, and the pure twin does the kernel's work, slowly.
-`OTTLA_REQUIRE_NATIVE=1` makes a missing extension an error: CI sets it.
+Two things: the kernel (Cython), which has a twin in Python, and the modules that every request passes through (mypyc), which
+are their own twins: without Cython, mypyc or a C compiler the install succeeds all the same, and the plain source does the
+work, slower. `OTTLA_REQUIRE_NATIVE=1` makes it an error when something is missing: CI sets it.
 """
 
 import os
+import runpy
+import sys
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 REQUIRED = os.environ.get("OTTLA_REQUIRE_NATIVE", "") not in ("", "0")
-SOURCE = "src/ottla/records/_kernel.pyx"
+BUILDING = {"bdist_wheel", "build", "build_ext", "editable_wheel"}
+KERNEL = ("records._columns", "records._kernel", "records._offset_map", "records._rows", "wire._codec")
+_COMPILED = runpy.run_path("src/ottla/compiled.py")
+MODULES: tuple[str, ...] = _COMPILED["MODULES"]
+LIBRARY: str = _COMPILED["LIBRARY"]
 
 
-def extensions() -> list[Extension]:
+def kernel() -> list[Extension]:
     try:
         from Cython.Build import cythonize  # noqa: PLC0415  (its absence is allowed)
     except ImportError:
@@ -20,11 +29,54 @@ def extensions() -> list[Extension]:
             raise
         return []
     built: list[Extension] = cythonize(
-        [Extension("ottla.records._kernel", [SOURCE])], language_level=3, build_dir="build/cython"
+        [Extension(f"ottla.{name}", [f"src/ottla/{name.replace('.', '/')}.pyx"]) for name in KERNEL],
+        language_level=3,
+        include_path=["src"],
+        build_dir="build/cython",
     )
-    for extension in built:
-        extension.optional = not REQUIRED  # set here, because cythonize makes new objects and forgets it
     return built
 
 
-setup(ext_modules=extensions())
+def compiled() -> list[Extension]:
+    """The library first, then for each module what leads there."""
+    if not BUILDING.intersection(sys.argv):
+        return []  # pip runs this several times before it builds
+    try:
+        from mypyc.build import mypycify  # noqa: PLC0415  (its absence is allowed)
+
+        os.environ["MYPYPATH"] = "src"
+        sources = ["src/" + module.replace(".", "/") + ".py" for module in MODULES]
+        # Types are checked by `make lint`, with the versions of then; here they only have to be found.
+        options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
+        return list(mypycify([*options, *sources], group_name="ottla", opt_level="2", debug_level="0"))
+    except (ImportError, SystemExit) as problem:  # mypyc ends the program where it cannot compile
+        if REQUIRED:
+            raise
+        print(f"ottla: nothing is compiled by mypyc ({problem})", file=sys.stderr)
+        return []
+
+
+class AllOrNone(build_ext):
+    """The modules that mypyc compiles need each other: where one cannot be built, none is kept."""
+
+    def build_extensions(self) -> None:
+        for extension in self.extensions:
+            extension.optional = not REQUIRED
+        super().build_extensions()
+        built = [Path(self.get_ext_fullpath(one.name)) for one in self.extensions if one.name in (LIBRARY, *MODULES)]
+        if not all(path.exists() for path in built):
+            for path in built:
+                path.unlink(missing_ok=True)
+
+    def copy_extensions_to_source(self) -> None:
+        """Of an editable install: nothing of a module that is not compiled any more may stay beside its source."""
+        for path in Path("src/ottla").rglob("*.so"):
+            module = ".".join(path.relative_to("src").parts).partition(".cpython")[0]
+            if module not in MODULES and module.removeprefix("ottla.") not in KERNEL:
+                path.unlink()
+        super().copy_extensions_to_source()
+        for path in Path("src").glob(f"{LIBRARY}.*"):
+            os.utime(path)  # newer than the sources, even where a change of theirs left nothing to compile
+
+
+setup(ext_modules=kernel() + compiled(), cmdclass={"build_ext": AllOrNone})

@@ -1,20 +1,57 @@
-"""An internal topic as a coordinator sees it: append and wait until it is committed, read it all at start."""
+"""Where coordinators write: an internal topic as they see it, and the ends of transactions in every partition.
+
+Guards: what a coordinator is told is written, every in-sync replica has.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
 
 from ottla.metadata.cache import MetadataCache
 from ottla.model import Error, KafkaError
 from ottla.records.batch import split
-from ottla.replication.partition import ACKS_ALL
+from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.replicas import Replicas
 from ottla.replication.waiting import Timer, Waiter
+from ottla.storage.append import Origin
 
-_CHUNK = 1 << 20
-_NEWEST_PRODUCE = 11
-_COMMIT_TIMEOUT = 5.0
+_CHUNK: Final = 1 << 20
+_NEWEST_PRODUCE: Final = 11
+_COMMIT_TIMEOUT: Final = 5.0
+_NEWS_PATIENCE: Final = 1.0
+
+
+def append_committed(target: Partition, batch: bytearray, timer: Timer) -> asyncio.Future[None] | None:
+    """Append what a coordinator of this broker says. Raises KafkaError.
+
+    None where the high watermark has passed it, else what is done when it has.
+    """
+    info = target.append(memoryview(batch), ACKS_ALL, _NEWEST_PRODUCE, Origin.COORDINATOR)
+    if target.watchers or target.tail_watchers:
+        target.wake()
+    return None if target.committed(info.last_offset) else _when_committed(target, info.last_offset, timer)
+
+
+def _when_committed(target: Partition, last_offset: int, timer: Timer) -> asyncio.Future[None]:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    since = target.led_since
+
+    def complete() -> None:
+        if done.done():
+            return
+        error = target.outcome_of(last_offset, since)
+        if error is Error.NONE:
+            done.set_result(None)
+        else:
+            done.set_exception(KafkaError(error))
+
+    Waiter(
+        lambda _size: target.committed(last_offset), complete, [target], timer, _COMMIT_TIMEOUT,
+        over=lambda: not target.led_all_the_time(since),
+    )  # fmt: skip
+    return done
 
 
 class TopicJournal:
@@ -23,38 +60,24 @@ class TopicJournal:
     def __init__(
         self, topic: str, replicas: Replicas, metadata: MetadataCache, create: Callable[[str], Awaitable[None]], timer: Timer
     ) -> None:
-        self._topic = topic
+        self.topic = topic
         self._replicas = replicas
         self._metadata = metadata
         self._create = create
         self._timer = timer
 
     def leads(self, partition: int) -> bool:
-        found = self._replicas.partitions.get((self._topic, partition))
+        found = self._replicas.partitions.get((self.topic, partition))
         return found is not None and found.is_leader
 
-    async def append(self, partition: int, batch: bytes) -> None:
-        target = self._replicas.get(self._topic, partition)
-        info = target.append(memoryview(bytearray(batch)), ACKS_ALL, _NEWEST_PRODUCE)
-        if target.watchers:
-            target.wake()
-        if target.committed(info.last_offset):
-            return
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def epoch(self, partition: int) -> int:
+        return self._replicas.get(self.topic, partition).leader_epoch
 
-        def complete() -> None:
-            if done.done():
-                return
-            if target.committed(info.last_offset):
-                done.set_result(None)
-            else:
-                done.set_exception(KafkaError(Error.REQUEST_TIMED_OUT if target.is_leader else Error.NOT_LEADER_OR_FOLLOWER))
-
-        Waiter(lambda _size: target.committed(info.last_offset), complete, [target], self._timer, _COMMIT_TIMEOUT)
-        await done
+    def append(self, partition: int, batch: bytearray) -> asyncio.Future[None] | None:
+        return append_committed(self._replicas.get(self.topic, partition), batch, self._timer)
 
     def read_all(self, partition: int) -> Iterator[memoryview]:
-        log = self._replicas.get(self._topic, partition).log
+        log = self._replicas.get(self.topic, partition).log
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
             region = log.read(offset, _CHUNK, end, min_one=True)
@@ -68,7 +91,23 @@ class TopicJournal:
                 return
             yield chunk[:size]
 
+    async def committed(self, partition: int) -> None:
+        found = self._replicas.get(self.topic, partition)
+        last = found.log.log_end_offset - 1
+        while not found.committed(last):
+            try:
+                await _when_committed(found, last, self._timer)
+            except KafkaError:
+                found.check_leader()
+
+    def partition_count(self) -> int:
+        topic = self._metadata.image.topics.get(self.topic)
+        return len(topic.partitions) if topic is not None else 0
+
     async def ensure_topic(self) -> int:
-        if self._topic not in self._metadata.image.topics:
-            await self._create(self._topic)
-        return len(self._metadata.image.topics[self._topic].partitions)
+        """The controller may be another broker: a new topic is known here when its word arrives."""
+        if self.topic not in self._metadata.image.topics:
+            await self._create(self.topic)
+            if not await self._metadata.wait_for(lambda image: self.topic in image.topics, _NEWS_PATIENCE):
+                raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, f"{self.topic} is being created")
+        return self.partition_count()

@@ -6,7 +6,7 @@ No I/O, no wire layout, no state: this module may be imported by every other, an
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Error(IntEnum):
@@ -148,6 +148,25 @@ class KafkaError(Exception):
         self.message = message or error.name
 
 
+class BrokerUnavailable(KafkaError):
+    """Another broker could not be asked, or did not answer: whether it did what it was asked is not known.
+
+    `refused` says that nobody listens at its address: its process is gone.
+    """
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(Error.BROKER_NOT_AVAILABLE, message)
+        self.refused = refused
+
+
+def error_of(code: int) -> Error:
+    """The error that another broker answered with; one that we do not know is an unknown one."""
+    try:
+        return Error(code)
+    except ValueError:
+        return Error.UNKNOWN_SERVER_ERROR
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic."""
 
@@ -158,9 +177,12 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-NO_TIMESTAMP = -1
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_LEADER = -1
-UNKNOWN_EPOCH = -1
-UNKNOWN_OFFSET = -1
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_LEADER: Final = -1
+LEADER_DURING_DELETE: Final = -2
+UNKNOWN_EPOCH: Final = -1
+UNKNOWN_OFFSET: Final = -1
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""What a listener speaks; the place of each is its code on the wire."""

@@ -107,6 +107,11 @@ class BrokerConfig:
     def flag(self, name: str) -> bool:
         return self._values[name] is True
 
+    def names(self, name: str) -> frozenset[str]:
+        value = self._values[name]
+        assert isinstance(value, list), name
+        return frozenset(value)
+
     @property
     def log_dirs(self) -> list[str]:
         return [part.strip() for part in self.text("log.dirs").split(",") if part.strip()]
@@ -119,6 +124,30 @@ class BrokerConfig:
     def advertised_listeners(self) -> list[Listener]:
         """What clients are told; empty where the bound address is to be told."""
         return self._parse_listeners("advertised.listeners", self.text("advertised.listeners"))
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener through which brokers reach each other: the one that is named for it, else the one of
+        security.inter.broker.protocol."""
+        name, protocol = self.text("inter.broker.listener.name").upper(), self.text("security.inter.broker.protocol")
+        listeners = self.listeners
+        names = [listener.name for listener in listeners]
+        if name:
+            if "security.inter.broker.protocol" in self.set_by_user:
+                raise ConfigError(
+                    "inter.broker.listener.name and security.inter.broker.protocol cannot both be set: remove one"
+                )
+            if name not in names:
+                raise ConfigError(
+                    f"inter.broker.listener.name={name} is not valid: allowed are the names in listeners, {', '.join(names)}"
+                )
+            return name
+        speaking = [listener.name for listener in listeners if listener.protocol == protocol]
+        if not speaking:
+            raise ConfigError(
+                f"security.inter.broker.protocol={protocol} is not valid: none of listeners={self.text('listeners')} speaks it"
+            )
+        return protocol if protocol in speaking else speaking[0]
 
     def _parse_listeners(self, key: str, text: str) -> list[Listener]:
         protocols = dict(
@@ -164,13 +193,25 @@ class BrokerConfig:
                     f"advertised.listeners={self.text('advertised.listeners')} is not valid: "
                     f"{listener.name} is not one of the names in listeners"
                 )
+        self.inter_broker_listener  # noqa: B018 - raises where there is none
         if not self.log_dirs:
             raise ConfigError("log.dirs= is not valid: allowed is a comma-separated list of directories")
-        if self.text("zookeeper.connect"):
-            raise ConfigError(
-                f"zookeeper.connect={self.text('zookeeper.connect')} cannot be used yet: this version runs one broker over its "
-                "embedded store; leave the setting out, or start with --override zookeeper.connect="
-            )
+        self._check_zookeeper()
+
+    def _check_zookeeper(self) -> None:
+        address = self.text("zookeeper.connect")
+        if not address:
+            return
+        for server in address.partition("/")[0].split(","):
+            host, _, port = server.strip().rpartition(":")
+            if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+                raise ConfigError(
+                    f"zookeeper.connect={address} is not valid: allowed is host:port[,host:port...][/chroot], "
+                    "such as 127.0.0.1:2181/kafka"
+                )
+        for name in ("zookeeper.set.acl", "zookeeper.ssl.client.enable"):
+            if self.flag(name):
+                raise ConfigError(f"{name}=true cannot be used yet: ZooKeeper is spoken to without TLS and access lists")
 
 
 def _resolve(setting: Setting, given: Mapping[str, Value], settings: Mapping[str, Setting]) -> Value:

@@ -102,6 +102,8 @@ _REPLICATION = (
     integer("replica.socket.receive.buffer.bytes", 64 << 10),
     long("replica.high.watermark.checkpoint.interval.ms", 5 * SECOND),
     klass("replica.selector.class", None),
+    long("leader.replication.throttled.rate", LONG_MAX, 0, dynamic=True),
+    long("follower.replication.throttled.rate", LONG_MAX, 0, dynamic=True),
     integer("min.insync.replicas", 1, 1, dynamic=True),
 )
 
@@ -169,7 +171,7 @@ _COORDINATORS = (
     integer("group.consumer.max.heartbeat.interval.ms", 15 * SECOND, 1),
     integer("group.consumer.max.size", INT_MAX, 1),
     listing("group.consumer.assignors", "uniform,range"),
-    string("group.consumer.migration.policy", "disabled", "disabled", "downgrade", "upgrade", "bidirectional"),
+    string("group.consumer.migration.policy", "bidirectional", "disabled", "downgrade", "upgrade", "bidirectional"),
     integer("offset.metadata.max.bytes", 4096),
     integer("offsets.load.buffer.size", 5 * MB, 1),
     short("offsets.topic.replication.factor", 3, 1),
@@ -234,6 +236,11 @@ _SECURITY_AND_QUOTAS = (
     klass("client.quota.callback.class", None),
 )
 
+_OURS = (
+    listing("metrics.listener.names", "*"),  # who answers GET /metrics and /healthz: all listeners, those named, or none
+)
+
 BROKER_SETTINGS: dict[str, Setting] = {
-    setting.name: setting for setting in (*_NETWORK, *_CLUSTER, *_REPLICATION, *_LOG, *_COORDINATORS, *_SECURITY_AND_QUOTAS)
+    setting.name: setting
+    for setting in (*_NETWORK, *_CLUSTER, *_REPLICATION, *_LOG, *_COORDINATORS, *_SECURITY_AND_QUOTAS, *_OURS)
 }
