@@ -1,0 +1,79 @@
+"""Spark's Python workers, as our tasks find them: a process that serves one task after the other, over one socket.
+
+Guards: a small batch is not slower than with a source that is inside Spark. Connections stay from one task to the next. And two
+habits of Spark took longer than reading such a batch:
+
+- Between two tasks a worker looks through all its objects for garbage, while the next task waits. With Arrow, pandas and
+  ourselves loaded that takes 80 ms. What a process has loaded by the end of its first task stays for its life, so it is taken
+  out of that search.
+- Spark sends a task in two pieces, and its kernel keeps the second back until the first is acknowledged (Nagle), which a
+  worker's kernel does 40 ms later because it takes the exchange for a conversation and waits for something to send along. It is
+  told not to wait, between two tasks. (Spark's `spark.python.unix.domain.socket.enabled` avoids this too, and is off.)
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from ottla.client import Cluster
+
+_PAUSES = (0.001, 0.004, 0.015)
+"""Seconds; the task's last bytes go out a moment after we are done, and make the kernel wait for more to send again."""
+
+_settled = False
+_clusters: dict[tuple[tuple[str, str], ...], Cluster] = {}
+_FEW_CLUSTERS = 4
+
+
+@contextmanager
+def lasting_cluster(settings: Mapping[str, str]) -> Iterator[Cluster]:
+    """A cluster whose connections the next task of this process finds open."""
+    key = tuple(sorted(settings.items()))
+    cluster = _clusters.pop(key, None) or Cluster(settings)
+    try:
+        yield cluster
+    finally:
+        if key in _clusters:
+            cluster.close()
+        else:
+            _clusters[key] = cluster
+        if len(_clusters) > _FEW_CLUSTERS:
+            _clusters.pop(next(iter(_clusters))).close()
+
+
+def settle() -> None:
+    """To be called at the end of what a task, or a plan, has to do."""
+    global _settled
+    if not _settled:
+        _settled = True
+        gc.collect()
+        gc.freeze()
+    # A worker whose memory Spark limits (spark.executor.pyspark.memory) has no address space to spare for one more thread.
+    if hasattr(socket, "TCP_QUICKACK") and resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        threading.Thread(target=_acknowledge_at_once, name="ottla-quick-ack", daemon=True).start()
+
+
+def _acknowledge_at_once() -> None:
+    for pause in _PAUSES:
+        time.sleep(pause)
+        for one in _connections():
+            with suppress(OSError):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+
+def _connections() -> Iterator[socket.socket]:
+    """The TCP connections of this process, of which Spark's is one: it is nowhere to be had by name."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.stat(int(name)).st_mode):
+                with socket.socket(fileno=os.dup(int(name))) as one:
+                    if one.family in (socket.AF_INET, socket.AF_INET6) and one.type == socket.SOCK_STREAM:
+                        yield one
