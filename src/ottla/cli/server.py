@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
+import json
 import logging
 import os
 import resource
 import signal
 import sys
+from datetime import UTC, datetime
 
 import click
 
 from ottla.broker import Broker, StartError
+from ottla.cli.beside import ConsoleProcess
+from ottla.cli.output import one_line
 from ottla.config import BrokerConfig, ConfigError, parse_properties
+from ottla.network.loop import new_event_loop
 
 log = logging.getLogger("ottla.broker")
 
+_COLLECT_AFTER = (10_000, 20, 100)
+"""Objects, and smaller collections, before the next collection. With thousands of partitions one look at everything takes a
+tenth of a second, and Python's own numbers ask for it again and again while roles change; hardly anything here needs it."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers for them
+_LARGE = 4 << 20
+"""Bytes from which a block of memory comes from the system and goes back to it."""
 
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+class JsonLine(logging.Formatter):
+    """One JSON object a line, for whoever collects logs; with the traceback where the mistake is ours."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        value = {"time": at, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            value["exception"] = self.formatException(record.exc_info)
+        return json.dumps(value)
 
 
 class OneLine(logging.Formatter):
     """A message is one line, whatever names a client sent: they may hold line ends and terminal codes."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        return super().formatMessage(record).translate(_CONTROL)
+        return one_line(super().formatMessage(record))
 
 
 @click.command("server")
@@ -34,7 +55,14 @@ class OneLine(logging.Formatter):
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that replaces the file's. Repeatable."
 )
 @click.option("--log-level", default="INFO", show_default=True, help="DEBUG, INFO, WARNING or ERROR.")
-def command(properties: str | None, overrides: tuple[str, ...], log_level: str) -> None:
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How lines are written."
+)
+@click.option("--console", is_flag=True, help="Show the cluster in the browser too, from a process of its own.")
+@click.option("--console-port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="Where, on this machine.")
+def command(
+    properties: str | None, overrides: tuple[str, ...], log_level: str, log_format: str, console: bool, console_port: int
+) -> None:
     """Run a broker in the foreground.
 
     PROPERTIES is a file in the format of Apache Kafka's server.properties, with the same setting names. Without one, the broker
@@ -44,13 +72,15 @@ def command(properties: str | None, overrides: tuple[str, ...], log_level: str) 
     if not isinstance(getattr(logging, log_level.upper(), None), int):
         raise click.BadParameter(f"{log_level} is not a log level: DEBUG, INFO, WARNING or ERROR", param_hint="--log-level")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine("[%(asctime)s] %(levelname)s %(message)s (%(name)s)"))
+    text = OneLine("[%(asctime)s] %(levelname)s %(message)s (%(name)s)")
+    handler.setFormatter(JsonLine() if log_format == "json" else text)
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
     try:
         config = BrokerConfig(_settings(properties, overrides))
         for name in config.unknown:
             log.warning("Unknown setting %s is ignored", name)
-        asyncio.run(_run(config))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_run(config, console_port if console else None))
     except (ConfigError, StartError) as problem:
         click.echo(f"ottla server: {problem}", err=True)
         sys.exit(1)
@@ -85,8 +115,18 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _run(config: BrokerConfig) -> None:
+def _give_memory_back() -> None:
+    """Left alone, glibc learns from the first large block that is freed to keep all later ones: up to 64 MB, for good."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, _LARGE)
+        mallopt(_TRIM_THRESHOLD, 2 * _LARGE)
+
+
+async def _run(config: BrokerConfig, console_port: int | None = None) -> None:
     _allow_many_files()
+    _give_memory_back()
+    gc.set_threshold(*_COLLECT_AFTER)
     broker = Broker(config)
     stop = asyncio.Event()
 
@@ -102,7 +142,23 @@ async def _run(config: BrokerConfig) -> None:
         loop.add_signal_handler(number, on_signal)
     await broker.start()
     gc.freeze()  # what was built for good need not be looked at by every collection
+    beside = await _start_console(broker, config, console_port) if console_port is not None else None
+    signalled, failed = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(broker.failed.wait())
     try:
-        await stop.wait()
+        await asyncio.wait([signalled, failed], return_when=asyncio.FIRST_COMPLETED)
     finally:
+        signalled.cancel()
+        failed.cancel()
+        if beside is not None:
+            await beside.stop()
         await broker.stop()
+    if broker.failed.is_set():
+        raise StartError("every log directory has failed; the log says how")
+
+
+async def _start_console(broker: Broker, config: BrokerConfig, port: int) -> ConsoleProcess | None:
+    for listener in broker.advertised:
+        if listener.protocol == "PLAINTEXT":
+            return await ConsoleProcess.start(str(listener).partition("://")[2], port, config.log_dirs)
+    log.warning("No console: it would need a listener without TLS and SASL. Run `ottla console --command-config` instead")
+    return None
