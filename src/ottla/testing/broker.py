@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ottla.api.faults import Fault
 from ottla.broker import Broker as RealBroker
+from ottla.clock import Clock
 from ottla.config import BrokerConfig
 from ottla.controller.controller import NewTopic
+from ottla.metadata.embedded import RunBlocking
+from ottla.metadata.store import Store
 from ottla.model import Error, KafkaError
+from ottla.network.loop import new_event_loop
+from ottla.surroundings import Surroundings, of_the_machine
 from ottla.wire.apis import ApiKey
 
 _R = TypeVar("_R")
+OpenStore = Callable[[BrokerConfig, str, Clock, RunBlocking], Awaitable[Store]]
 
 _DEFAULTS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
     "log.initial.task.delay.ms": "1000",
 }
 
@@ -30,11 +39,20 @@ _DEFAULTS = {
 class Broker:
     """A running broker. Settings are Kafka's, as text or numbers: `Broker({"num.partitions": 3})`."""
 
-    def __init__(self, settings: Mapping[str, object] | None = None, *, directory: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        open_store: OpenStore | None = None,
+    ) -> None:
+        """`open_store` gives the metadata that brokers of a cluster share; without it the broker has its own."""
         self._own_directory = directory is None
-        self.directory = directory or tempfile.mkdtemp(prefix="ottla-")
+        self.directory = tempfile.mkdtemp(prefix="ottla-") if directory is None else os.fspath(directory)
         texts = {**_DEFAULTS, "log.dirs": self.directory, **{key: _text(value) for key, value in (settings or {}).items()}}
         self._config = BrokerConfig(texts)
+        self._open_store = open_store
+        self._killed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._broker: RealBroker | None = None
@@ -73,16 +91,27 @@ class Broker:
         if self._own_directory:
             shutil.rmtree(self.directory, ignore_errors=True)
 
+    def kill(self) -> None:
+        """End as kill -9 would: nobody is told, nothing is finished. The data stay; `start` begins another life over them."""
+        if self._thread is not None and self._loop is not None:
+            self._killed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._thread = None
+            self._killed = False
+
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, replication_factor: int = 1
+    ) -> None:
         """Create a topic; raises KafkaError where that cannot be."""
         settings = {key: _text(value) for key, value in (config or {}).items()}
-        wanted = NewTopic(name, partitions, 1, config=settings)
+        wanted = NewTopic(name, partitions, replication_factor, config=settings)
         result = self._call(self._running.services.controller.create_topics([wanted], validate_only=False))[name]
         if isinstance(result, KafkaError):
             raise result
@@ -109,10 +138,14 @@ class Broker:
 
         return self._call(do())
 
+    def _surroundings(self) -> Surroundings:
+        machine = of_the_machine()
+        return machine if self._open_store is None else dataclasses.replace(machine, open_store=self._open_store)
+
     def _serve(self, ready: threading.Event, failure: list[BaseException]) -> None:
-        loop = self._loop = asyncio.new_event_loop()
+        loop = self._loop = new_event_loop()
         asyncio.set_event_loop(loop)
-        broker = self._broker = RealBroker(self._config)
+        broker = self._broker = RealBroker(self._config, self._surroundings())
         try:
             loop.run_until_complete(broker.start())
         except BaseException as problem:
@@ -123,7 +156,7 @@ class Broker:
             ready.set()
         try:
             loop.run_forever()
-            loop.run_until_complete(broker.stop())
+            loop.run_until_complete(broker.abandon() if self._killed else broker.stop())
         finally:
             loop.close()
 

@@ -1,4 +1,5 @@
-"""Fixtures that are there as soon as Ottla is installed: `ottla_broker` for the session, `ottla_topic` for one test."""
+"""Fixtures that are there as soon as Ottla is installed: `ottla_broker` and `ottla_cluster` for the session, `ottla_topic` for
+one test."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from ottla.testing import Broker
+    from ottla.testing import Broker, Cluster
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +20,15 @@ def ottla_broker() -> Iterator[Broker]:
 
     with Broker() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def ottla_cluster() -> Iterator[Cluster]:
+    """A real cluster of three brokers, started once for the whole test session."""
+    from ottla.testing import Cluster  # noqa: PLC0415 - as above
+
+    with Cluster(3) as cluster:
+        yield cluster
 
 
 @pytest.fixture
