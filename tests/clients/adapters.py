@@ -93,14 +93,6 @@ def read(reader: Reader, count: int, seconds: float = 20) -> list[In]:
     return records
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
-    """Until the condition holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"after {seconds} s still not: {what}"
-        time.sleep(0.01)
-
-
 class Following:
     """A consumer that is polled in a thread of its own, as members of a group are: none waits for another.
 

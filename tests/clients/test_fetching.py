@@ -9,9 +9,10 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from clients.adapters import BY_NAME, Client, Confluent, In, Out, read, wait_for
+from clients.adapters import BY_NAME, Client, Confluent, In, Out, read
 from clients.conftest import Topics
 from support.server import ServerProcess
+from support.waiting import wait_for
 
 
 def test_a_waiting_consumer_gets_a_record_when_it_comes(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import confluent_kafka
 import confluent_kafka.admin
 
-from clients.adapters import BY_NAME, CLIENTS, Client, Following, Out, Reader, read, wait_for
+from clients.adapters import BY_NAME, CLIENTS, Client, Following, Out, Reader, read
 from clients.conftest import Topics
 from support.server import ServerProcess
+from support.waiting import wait_for
 
 # How soon a member hears of a rebalance is its own affair: they ask every 3 s unless they are told to hurry.
 QUICK = {"heartbeat.interval.ms": 200}

@@ -10,10 +10,11 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from clients.adapters import BY_NAME, Client, Confluent, Out, read, wait_for
+from clients.adapters import BY_NAME, Client, Confluent, Out, read
 from clients.conftest import Topics
 from clients.stored import batches
 from support.server import ServerProcess
+from support.waiting import wait_for
 
 COUNT = 3000
 

@@ -10,10 +10,11 @@ import confluent_kafka
 import confluent_kafka.admin as ck
 import pytest
 
-from clients.adapters import BY_NAME, Client, Out, read, wait_for
+from clients.adapters import BY_NAME, Client, Out, read
 from clients.conftest import Topics
 from clients.stored import batches
 from support.server import ServerProcess
+from support.waiting import wait_for
 
 STAMP = 1_600_000_000_000
 

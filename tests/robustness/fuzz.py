@@ -135,6 +135,8 @@ def spoil(frame: bytes, rng: random.Random) -> bytes:
     """The same frame with something wrong in it, under a length that fits: it must reach the decoders."""
     body = bytearray(frame[4:])
     for _ in range(rng.choice((1, 1, 2, 5))):
+        if not body:
+            break
         at = rng.randrange(4, len(body)) if len(body) > 4 else 0
         how = rng.randrange(5)
         if how == 0:

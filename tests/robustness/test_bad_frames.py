@@ -25,7 +25,7 @@ LENGTHS = {
     "shorter than a header": struct.pack(">i", 7) + bytes(7),
     "one over the limit": struct.pack(">i", MAX_REQUEST + 1),
     "TLS client hello": bytes.fromhex("16030100c8010000c40303") + bytes(200),
-    "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "HTTP": b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
 }
 HEADERS = {

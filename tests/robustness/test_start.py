@@ -59,7 +59,7 @@ def listener(port: int = 0) -> str:
         ("listeners=", "listeners= is not valid"),
         ("log.dirs=", "log.dirs= is not valid"),
         ("advertised.listeners=PLAINTEXT://0.0.0.0:9092", "name a host"),
-        ("zookeeper.connect=localhost:2181", "zookeeper.connect=localhost:2181 cannot be used yet"),
+        ("zookeeper.connect=localhost", "zookeeper.connect=localhost is not valid: allowed is host:port"),
         ("nonsense", "--override nonsense is not valid: allowed is KEY=VALUE"),
     ],
 )

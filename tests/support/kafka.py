@@ -40,6 +40,8 @@ class JavaServer:
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.started_in = 0.0
+        self.prefix: list[str] = []
+        """A command that runs it somewhere else, such as in a network namespace."""
         self._main = main
         self._heap = heap
         self._options = options
@@ -66,7 +68,7 @@ class JavaServer:
         with open(self._properties_path, "w", encoding="utf-8") as file:
             file.writelines(f"{key}={value}\n" for key, value in self.properties().items())
         options = (*self._options, f"-Dlog4j.configuration=file:{self._log4j_path}")
-        command = java.command(self._main, self._properties_path, heap=self._heap, options=options)
+        command = [*self.prefix, *java.command(self._main, self._properties_path, heap=self._heap, options=options)]
         begun = time.monotonic()
         with open(self._log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -113,27 +115,28 @@ class JavaServer:
 class ZooKeeper(JavaServer):
     """A ZooKeeper server of one."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, host: str = "127.0.0.1") -> None:
+        self.host = host
         options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.4lw.commands.whitelist=ruok")
         super().__init__(directory, "zookeeper", "org.apache.zookeeper.server.quorum.QuorumPeerMain", "96m", options)
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def properties(self) -> Mapping[str, object]:
         return {
             "tickTime": 2000,
             "dataDir": os.path.join(self.directory, "zookeeper"),
             "clientPort": self.port,
-            "clientPortAddress": "127.0.0.1",
+            "clientPortAddress": self.host,
             "admin.enableServer": "false",
             "maxClientCnxns": 0,
         }
 
     def ready(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as sock:
+            with socket.create_connection((self.host, self.port), 1) as sock:
                 sock.settimeout(2)
                 sock.sendall(b"ruok")
                 return sock.recv(4) == b"imok"

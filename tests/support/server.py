@@ -24,9 +24,14 @@ def free_port() -> int:
 
 def answers(port: int) -> bool:
     """Whether a broker answers ApiVersions v0 on this port."""
+    return answers_at("127.0.0.1", port)
+
+
+def answers_at(host: str, port: int) -> bool:
+    """Whether a broker answers ApiVersions v0 there."""
     request = struct.pack(">hhih", 18, 0, 1, -1)
     try:
-        with socket.create_connection(("127.0.0.1", port), 1) as sock:
+        with socket.create_connection((host, port), 1) as sock:
             sock.settimeout(2)
             sock.sendall(struct.pack(">i", len(request)) + request)
             return len(sock.recv(4)) == 4
@@ -48,6 +53,8 @@ class ServerProcess:
             **(settings or {}),
         }
         self.log_path = os.path.join(os.path.dirname(directory), f"server-{self.port}.log")
+        self.options: list[str] = []
+        """Further options of the command."""
         self.process: subprocess.Popen[bytes] | None = None
         self.started_in = 0.0
 
@@ -64,7 +71,8 @@ class ServerProcess:
         overrides = [part for key, value in self.settings.items() for part in ("--override", f"{key}={value}")]
         begun = time.monotonic()
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "ottla", "server", *overrides], stdout=log, stderr=log)
+            command = [sys.executable, "-m", "ottla", "server", *overrides, *self.options]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
         while not answers(self.port):
             if self.process.poll() is not None or time.monotonic() - begun > timeout:
                 raise RuntimeError(f"the broker did not start:\n{self.log()}")

@@ -20,6 +20,9 @@ from kio.serial import entity_writer
 
 from ottla.wire.schema import Struct
 
+UNKNOWN = {("ConsumerGroupHeartbeatRequest", 1), ("ConsumerGroupHeartbeatResponse", 1)}
+"""Of Apache Kafka 4.0, which kio does not know: `test_a_version_that_kio_does_not_know` spells them out."""
+
 EPOCH = datetime.datetime.fromtimestamp(0, tz=datetime.UTC)
 MILLISECOND = datetime.timedelta(milliseconds=1)
 LETTERS = "abcxyz019-_.äß√𝛑"

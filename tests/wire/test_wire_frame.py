@@ -99,6 +99,8 @@ def test_any_bytes_as_a_header(frame: bytes) -> None:
 def test_responses_come_back() -> None:
     for key, cls in RESPONSES.items():
         for version in range(cls.max_version + 1):
+            if (cls.name, version) in oracle.UNKNOWN:
+                continue
             entity = oracle.random_entity(load_response_schema(key, version), random.Random(f"{key} {version}"))
             (frame,) = encode_response(-5, oracle.as_ours(cls, entity), version)
             assert len(frame) == 4 + struct.unpack_from(">i", frame)[0]

@@ -28,6 +28,7 @@ CASES = [
     for tables, load in ((REQUESTS, load_request_schema), (RESPONSES, load_response_schema))
     for cls in tables.values()
     for version in range(cls.min_version, cls.max_version + 1)
+    if (cls.name, version) not in oracle.UNKNOWN
 ]
 
 

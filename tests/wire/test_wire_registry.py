@@ -1,4 +1,7 @@
-"""Every request of Apache Kafka 3.9 in ZooKeeper mode is declared, under its key and in all its versions."""
+"""Every request of Apache Kafka 3.9 in ZooKeeper mode is declared, under its key and in all its versions.
+
+ConsumerGroupHeartbeat has version 1 of Apache Kafka 4.0 besides: librdkafka speaks no older one.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +75,9 @@ TABLE = """
 65 DescribeTransactions 0 0
 66 ListTransactions 1 0
 67 AllocateProducerIds 0 0
-68 ConsumerGroupHeartbeat 0 0
+68 ConsumerGroupHeartbeat 1 0
 69 ConsumerGroupDescribe 0 0
+75 DescribeTopicPartitions 0 0
 """
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from ottla.records.batch import Record, build
-from ottla.replication.partition import Partition
 from ottla.testing import Broker
 from ottla.wire.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.frame import encode_request
@@ -38,8 +37,7 @@ def spoil_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_args: Any, **_more: Any) -> None:
         raise OSError("the disk is on fire")
 
-    monkeypatch.setattr(Partition, "read", broken)
-    monkeypatch.setattr(Partition, "check_leader", broken)
+    monkeypatch.setattr("ottla.api.reading.PartitionData", broken)
 
 
 def waiting(broker: Broker) -> bool:

@@ -8,14 +8,14 @@ import pytest
 
 from ottla.api.fetch_sessions import NO_SESSION, FetchSessions, Session, Wanted
 from ottla.model import Error, KafkaError
-from ottla.replication.waiting import Watcher
+from ottla.replication.waiting import Watcher, Watchers
 
 LAST_EPOCH = 2**31 - 1
 
 
 class Place:
     def __init__(self) -> None:
-        self.watchers: set[Watcher] = set()
+        self.watchers: Watchers[Watcher] = Watchers()
 
 
 class Scene:

@@ -32,6 +32,8 @@ class FakePeer:
 
     def __init__(self) -> None:
         self.waiter = None
+        self.answering = None
+        self.last_active = 0.0
         self.closed = False
         self.answers: list[bytes] = []
         self.unanswered = 0
@@ -98,7 +100,7 @@ def test_a_plain_handler_answers_at_once(handler: Callable[[Any], None]) -> None
     assert seen[0].version == 9
     assert seen[0].header.client_id == "test"
     assert seen[0].client_host == "10.1.1.1"
-    assert scene.registry.requests[ApiKey.METADATA] == 1
+    assert sum(scene.registry.counters[ApiKey.METADATA].requests.values()) == 1
 
 
 def test_the_three_words_that_stand_for_no_answer(handler: Callable[[Any], None]) -> None:
@@ -203,7 +205,7 @@ def test_client_software_that_cannot_be(name: str, software: str) -> None:
     ("frame", "says"),
     [
         (struct.pack(">hhih", 3, 99, 1, -1), "METADATA version 99, which is not served"),
-        (struct.pack(">hhih", 4, 0, 1, -1), "LEADER_AND_ISR version 0, which is not served"),
+        (struct.pack(">hhih", 38, 0, 1, -1), "CREATE_DELEGATION_TOKEN version 0, which is not served"),
         (struct.pack(">hhih", 12345, 0, 1, -1), "API key 12345 version 0, which is not served"),
         (struct.pack(">hhi", 3, 0, 1), "a request header that cannot be read"),
         (struct.pack(">hhihi", 3, 1, 1, -1, 2**31 - 1), "METADATA version 1 that cannot be read"),

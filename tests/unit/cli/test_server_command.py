@@ -21,7 +21,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[BrokerConfig]:
     """The configurations that a broker would have been started with."""
     configs: list[BrokerConfig] = []
 
-    async def run(config: BrokerConfig) -> None:
+    async def run(config: BrokerConfig, _console_port: int | None) -> None:
         configs.append(config)
 
     monkeypatch.setattr(server, "_run", run)
@@ -36,7 +36,7 @@ def test_help_and_version() -> None:
     assert "server" in invoke("--help").output
     assert "--override" in invoke("server", "-h").output
     assert __version__ in invoke("--version").output
-    assert invoke("no-such-command").exit_code == 2
+    assert invoke("no-such-command").exit_code == 1
 
 
 def test_a_file_and_overrides(tmp_path: Path, started: list[BrokerConfig]) -> None:

@@ -116,7 +116,9 @@ def test_an_address_with_colons_is_written_in_brackets() -> None:
         ({"advertised.listeners": "PLAINTEXT://[::]:9092"}, "name a host"),
         ({"advertised.listeners": "SSL://h:9092"}, "SSL is not one of the names in listeners"),
         ({"log.dirs": " , "}, "list of directories"),
-        ({"zookeeper.connect": "z:2181"}, "zookeeper.connect=z:2181 cannot be used yet"),
+        ({"zookeeper.connect": "z"}, "zookeeper.connect=z is not valid: allowed is host:port"),
+        ({"zookeeper.connect": "z:2181,y:99999/kafka"}, "allowed is host:port"),
+        ({"zookeeper.set.acl": "true", "zookeeper.connect": "z:2181"}, "zookeeper.set.acl=true cannot be used yet"),
     ],
 )
 def test_what_cannot_be(given: dict[str, str], says: str) -> None:

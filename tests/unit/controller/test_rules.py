@@ -1,4 +1,4 @@
-"""The controller's pure rules: elections, layouts, names, adoption, and the state that they act on."""
+"""The controller's pure rules: elections, layouts, names, adoption."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from ottla.controller import assignment, election, state, topic_rules
+from ottla.controller import assignment, election, topic_rules
 from ottla.controller.adoption import FoundLog, adopt
 from ottla.metadata import znodes
 from ottla.metadata.store import Create
 from ottla.metadata.znodes import PartitionStateNode, TopicNode
-from ottla.model import NO_LEADER, Error, KafkaError, TopicPartition
+from ottla.model import Error, KafkaError, TopicPartition
 
 # ---- elections -----------------------------------------------------------------------------------------------------------
 
@@ -154,48 +154,6 @@ def test_layouts_given_by_hand(layout: dict[int, tuple[int, ...]], first: int, p
     with pytest.raises(KafkaError, match=problem) as refusal:
         topic_rules.check_assignment(layout, {1, 2}, first)
     assert refusal.value.error is Error.INVALID_REPLICA_ASSIGNMENT
-
-
-# ---- the state -----------------------------------------------------------------------------------------------------------
-
-TP = TopicPartition("t", 0)
-
-
-def cluster(live: set[int], isr: tuple[int, ...], leader: int, epoch: int = 5) -> state.ClusterState:
-    made = state.ClusterState(controller_epoch=7, live=dict.fromkeys(live))
-    made.topics["t"] = TopicNode("t", bytes(16), {0: (1, 2, 3)})
-    made.apply(state.WriteState(TP, PartitionStateNode(leader, epoch, isr, 6), None), version=4)
-    return made
-
-
-def test_a_new_controller_leaves_living_leaders_alone() -> None:
-    assert state.controller_started(cluster({1, 2, 3}, (1, 2, 3), 1)) == []
-
-
-def test_a_new_controller_replaces_dead_leaders() -> None:
-    actions = state.controller_started(cluster({2, 3}, (1, 3), 1))
-    assert actions == [state.WriteState(TP, PartitionStateNode(3, 6, (3,), 7), 4)]
-
-
-def test_a_new_controller_may_lose_records_only_where_that_is_allowed() -> None:
-    world = cluster({2}, (1,), 1)
-    assert state.controller_started(world) == []
-    assert state.controller_started(world, ["other"]) == []
-    assert state.controller_started(world, ["t"]) == [state.WriteState(TP, PartitionStateNode(2, 6, (2,), 7), 4)]
-
-
-def test_a_new_controller_finishes_topics_that_have_no_state_yet() -> None:
-    world = state.ClusterState(controller_epoch=7, live={1: None, 2: None})
-    world.topics["t"] = TopicNode("t", bytes(16), {0: (2, 1), 1: (9,)})
-    assert state.controller_started(world) == [state.WriteState(TP, PartitionStateNode(2, 0, (2, 1), 7), None)]
-    image = world.image_of("t")
-    assert image.partitions[1].leader == NO_LEADER
-
-
-def test_a_forgotten_topic_leaves_nothing() -> None:
-    world = cluster({1}, (1,), 1)
-    world.forget("t")
-    assert (world.topics, world.states, world.state_versions) == ({}, {}, {})
 
 
 # ---- adoption ------------------------------------------------------------------------------------------------------------

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
 from ottla.clock import ManualClock
-from ottla.coordinator.groups import GroupCoordinator
+from ottla.coordinator.appending import Writer
+from ottla.coordinator.groups import Committing, GroupCoordinator
 from ottla.coordinator.membership import Join, Leaver, Sync
+from ottla.coordinator.offsets import Commit
 from ottla.coordinator.rebalance import JoinResult, SyncResult
 from ottla.coordinator.settings import GroupSettings
-from ottla.model import KafkaError
-from ottla.records.batch import read_records, split
+from ottla.model import Error, TopicPartition
+from unit.coordinator.consumer_kit import Topics
+from unit.coordinator.coordinator_kit import ManualHandle, MemoryJournal
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -29,61 +32,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-class MemoryJournal:
-    """The internal topic as lists of batches."""
-
-    def __init__(self, partitions: int = 1) -> None:
-        self.partitions = partitions
-        self.batches: dict[int, list[bytes]] = {}
-        self.leading = True
-        self.refuse: KafkaError | None = None
-        """What the next append ends in."""
-        self.gate = asyncio.Event()
-        """While this is not set, appends wait for the high watermark."""
-        self.gate.set()
-
-    def leads(self, partition: int) -> bool:
-        return self.leading
-
-    async def append(self, partition: int, batch: bytes) -> None:
-        await self.gate.wait()
-        if self.refuse is not None:
-            refusal, self.refuse = self.refuse, None
-            raise refusal
-        self.batches.setdefault(partition, []).append(batch)
-
-    def read_all(self, partition: int) -> Iterator[memoryview]:
-        yield from (memoryview(batch) for batch in self.batches.get(partition, ()))
-
-    async def ensure_topic(self) -> int:
-        return self.partitions
-
-    def rows(self) -> list[tuple[bytes | None, bytes | None]]:
-        """All keys and values, in order."""
-        return [
-            (record.key, record.value)
-            for batches in self.batches.values()
-            for batch in batches
-            for position, header in split(batch)
-            for record in read_records(batch, position, header)
-        ]
-
-
-@dataclass(order=True)
-class ManualHandle:
-    due: float
-    order: int
-    callback: Callable[[], None] = field(compare=False)
-    cancelled: bool = field(default=False, compare=False)
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
 class World:
     """A clock, a log, and the coordinator that lives between them."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, **settings: Any) -> None:
+        self.topics = Topics(t=4)
         self.clock = ManualClock()
         self.journal = MemoryJournal()
         self.settings = GroupSettings(**{"initial_rebalance_delay_ms": 0, **settings})
@@ -100,9 +53,21 @@ class World:
             self.clock,
             self.journal,
             self._timer,
+            topics=self.topics,
             new_member_id=lambda prefix: f"{prefix}-{next(self._count)}-{next(ids)}",
+            new_consumer_id=lambda: f"member-{next(self._count)}-{next(ids)}",
             offload=self._offload,
         )
+
+    async def commit(self, group_id: str, commits: Sequence[Commit], **identity: Any) -> dict[TopicPartition, Error]:
+        """OffsetCommit, and what becomes of each partition."""
+        return await _outcome(self.groups.commit(group_id, commits, **identity), commits)
+
+    async def commit_in_transaction(
+        self, group_id: str, writer: Writer, commits: Sequence[Commit], **identity: Any
+    ) -> dict[TopicPartition, Error]:
+        """TxnOffsetCommit, and what becomes of each partition."""
+        return await _outcome(self.groups.commit_in_transaction(group_id, writer, commits, **identity), commits)
 
     async def restart(self) -> None:
         self.start()
@@ -143,6 +108,12 @@ class World:
         member.start_join()
         await self.settle()
         return member
+
+
+async def _outcome(committing: Committing, commits: Sequence[Commit]) -> dict[TopicPartition, Error]:
+    if committing.written is not None:
+        await committing.written
+    return {commit.partition: committing.refused.get(commit.partition, Error.NONE) for commit in commits}
 
 
 RANGE = (("range", b"r"),)

@@ -26,3 +26,16 @@ def test_hash_is_javas(text: str, java: int) -> None:
 )
 def test_partition_is_kafkas(text: str, partition: int) -> None:
     assert partition_for(text, 50) == partition
+
+
+@pytest.mark.parametrize(
+    ("text", "partition"),
+    [
+        ("g-t-dc13afd14d4a", 1),  # negative hashes; seen on Apache Kafka 3.9.1 with 4 partitions
+        ("g-t-200729ff1cd8", 3),
+        ("polygenelubricants", 0),  # the smallest integer, which has no absolute value
+    ],
+)
+def test_partition_is_kafkas_for_negative_hashes(text: str, partition: int) -> None:
+    assert java_hash(text) >= 1 << 31
+    assert partition_for(text, 4) == partition

@@ -4,10 +4,13 @@ import asyncio
 
 import pytest
 
+from ottla.coordinator import record_format
+from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.group_state import Group, State
 from ottla.coordinator.membership import Join, Leaver
 from ottla.coordinator.offsets import Commit, expired
-from ottla.coordinator.records import CommittedOffset
+from ottla.coordinator.plain_offsets import PlainOffsets
+from ottla.coordinator.records import CommittedOffset, OffsetRecord
 from ottla.model import Error, KafkaError, TopicPartition
 from ottla.wire.apis.consumer_protocol import ConsumerProtocolSubscription
 from ottla.wire.schema import encode_versioned
@@ -25,14 +28,14 @@ async def commit(world, offset=1, partition=T0, group="g", **who):
     """What the group coordinator says to one committed offset."""
     await world.groups.partition_of(group)
     try:
-        return (await world.groups.commit(group, [Commit(partition, offset)], **who))[partition]
+        return (await world.commit(group, [Commit(partition, offset)], **who))[partition]
     except KafkaError as refused:
         return refused.error
 
 
 async def test_a_commit_is_seen_at_once_by_everyone_and_after_a_restart(world):
     await world.groups.partition_of("g")
-    await world.groups.commit("g", [Commit(T0, 5, 3, "note"), Commit(U0, 7)])
+    await world.commit("g", [Commit(T0, 5, 3, "note"), Commit(U0, 7)])
     kept = dict(await world.groups.committed("g"))
     assert kept == {
         T0: CommittedOffset(5, 3, "note", world.clock.now_ms()),
@@ -95,7 +98,7 @@ async def test_too_much_metadata_spoils_only_its_own_partition(make_world):
     world = make_world(offset_metadata_max_bytes=10)
     await world.groups.partition_of("g")
     commits = [Commit(T0, 1, metadata="x" * 11), Commit(T1, 2, metadata="x" * 10), Commit(U0, 3, metadata=None)]
-    results = await world.groups.commit("g", commits)
+    results = await world.commit("g", commits)
     assert results == {T0: Error.OFFSET_METADATA_TOO_LARGE, T1: Error.NONE, U0: Error.NONE}
     assert await offsets_of(world) == {T1: 2, U0: 3}
 
@@ -144,7 +147,7 @@ async def test_only_an_empty_group_can_be_deleted(world, make_stable):
 async def test_a_deleted_group_takes_commits_in_flight_with_it(world):
     await commit(world)
     world.journal.gate.clear()
-    tasks = [asyncio.ensure_future(world.groups.commit("g", [Commit(T1, 2)]))]
+    tasks = [asyncio.ensure_future(world.commit("g", [Commit(T1, 2)]))]
     await world.settle()
     tasks.append(asyncio.ensure_future(world.groups.delete_group("g")))
     await world.settle()
@@ -217,3 +220,25 @@ async def test_a_member_to_be_keeps_its_group_from_expiring(make_world):
     await world.groups.leave("g", [Leaver(pending.member_id)])
     await world.groups.expire_offsets()
     assert world.groups.list_groups() == []
+
+
+def test_plain_offsets_are_the_records_of_a_commit():
+    topics = [("t", [(0, 5, 3, 1, 0), (4000, 2**40, -1, 0, 0)]), ("ü", [(1, 0, 0, 1, 0)])]
+    offsets = PlainOffsets("grün", topics, 1000)
+    assert offsets.rows() == [record_format.encode(record) for record in offsets.records()]
+    for row, record in zip(offsets.rows(), offsets.records(), strict=True):
+        assert record_format.decode(*row) == record
+    for pending in (False, True):
+        shard, other = GroupShard(0), GroupShard(0)
+        if pending:
+            for one in (shard, other):
+                one.take([OffsetRecord("grün", TopicPartition("t", 0), CommittedOffset(9))], 7)
+        shard.take(offsets)
+        undo = other.apply_all(offsets)
+        assert shard.offsets.of("grün") == other.offsets.of("grün")
+        assert [*shard.offsets.of("grün").items()] == [(record.partition, record.value) for record in offsets.records()]
+        assert all(isinstance(partition, TopicPartition) for partition in shard.offsets.of("grün"))
+        shard.end_transaction(7, True)
+        assert shard.offsets.of("grün")[TopicPartition("t", 0)].offset == 5  # a newer commit has overtaken what was pending
+        undo()
+        assert other.offsets.of("grün") == {}

@@ -17,7 +17,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def start_commit(world, offset, partition=T0, group="g"):
-    return asyncio.ensure_future(world.groups.commit(group, [Commit(partition, offset)]))
+    return asyncio.ensure_future(world.commit(group, [Commit(partition, offset)]))
 
 
 async def offsets_of(world, group="g"):
@@ -43,7 +43,7 @@ async def test_a_great_operation_travels_alone(world):
     world.journal.gate.clear()
     small = start_commit(world, 1)
     great = asyncio.ensure_future(
-        world.groups.commit("g", [Commit(TopicPartition("t", number), 1, metadata="x" * 4000) for number in range(100)])
+        world.commit("g", [Commit(TopicPartition("t", number), 1, metadata="x" * 4000) for number in range(100)])
     )
     late = start_commit(world, 2)
     await world.settle()
@@ -147,7 +147,7 @@ async def test_while_it_loads_the_coordinator_says_so(world):
     world.groups.elect(0)
     await world.settle()
     with pytest.raises(KafkaError) as refused:
-        await world.groups.commit("g", [Commit(T0, 1)])
+        await world.commit("g", [Commit(T0, 1)])
     assert refused.value.error is Error.COORDINATOR_LOAD_IN_PROGRESS
     assert world.groups.list_groups() == []
     await world.groups.heartbeat("g", "m", None, 1)  # taken on trust
@@ -158,7 +158,7 @@ async def test_while_it_loads_the_coordinator_says_so(world):
     assert asking.done()
     hold.set()
     await world.settle()
-    await world.groups.commit("g", [Commit(T0, 1)])
+    await world.commit("g", [Commit(T0, 1)])
 
 
 async def test_a_load_that_fails_is_tried_again(world, caplog):
@@ -172,8 +172,23 @@ async def test_a_load_that_fails_is_tried_again(world, caplog):
 
     world.journal.read_all = broken
     await world.restart()
-    assert "cannot load partition 0" in caplog.text
+    assert "__internal-0 cannot be loaded" in caplog.text
     await world.groups.partition_of("g")
+    assert await offsets_of(world) == {T0: 1}
+
+
+async def test_what_may_yet_be_lost_is_not_served(world):
+    await world.groups.partition_of("g")
+    await start_commit(world, 1)
+    uncommitted = world.journal.uncommitted = asyncio.get_running_loop().create_future()
+    restarting = asyncio.ensure_future(world.restart())
+    await world.settle()
+    with pytest.raises(KafkaError) as refused:
+        await world.groups.committed("g")
+    assert refused.value.error is Error.COORDINATOR_LOAD_IN_PROGRESS
+    world.journal.uncommitted = None
+    uncommitted.set_result(None)
+    await restarting
     assert await offsets_of(world) == {T0: 1}
 
 
@@ -210,9 +225,9 @@ async def test_a_corrupt_record_is_named_and_skipped(world, caplog, spoil):
     assert "offset 41" in caplog.text
 
 
-async def test_records_of_other_protocols_are_left_alone(world, caplog):
+async def test_records_of_unknown_kinds_are_left_alone(world, caplog):
     await world.groups.partition_of("g")
-    world.journal.batches[0] = [build([Record(0, 0, struct.pack(">hh1s", 3, 1, b"g"), b"\x00\x00\x00\x00\x00\x01\x00", ())])]
+    world.journal.batches[0] = [build([Record(0, 0, struct.pack(">hh1s", 11, 1, b"g"), b"\x00\x00\x00\x00\x00\x01\x00", ())])]
     await world.restart()
     assert world.groups.list_groups() == []
     assert not caplog.records

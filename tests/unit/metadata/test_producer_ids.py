@@ -17,10 +17,24 @@ async def inline(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
+async def none_seen() -> int:
+    return -1
+
+
+def test_ids_that_logs_speak_of_are_not_given_again() -> None:
+    async def seen() -> int:
+        return 4711
+
+    async def run() -> None:
+        assert await ProducerIds(EmbeddedStore(":memory:", inline), 1, seen).allocate() == 4712
+
+    asyncio.run(run())
+
+
 def test_no_id_is_given_twice_by_two_brokers() -> None:
     async def run() -> None:
         store = EmbeddedStore(":memory:", inline)
-        brokers = [ProducerIds(store, 1), ProducerIds(store, 2)]
+        brokers = [ProducerIds(store, 1, none_seen), ProducerIds(store, 2, none_seen)]
         given = await asyncio.gather(*(brokers[number % 2].allocate() for number in range(3 * BLOCK_SIZE)))
         assert len(set(given)) == len(given)
         assert set(given) <= set(range(4 * BLOCK_SIZE))
@@ -31,7 +45,7 @@ def test_no_id_is_given_twice_by_two_brokers() -> None:
 def test_a_restart_begins_a_new_block() -> None:
     async def run() -> None:
         store = EmbeddedStore(":memory:", inline)
-        assert [await ProducerIds(store, 1).allocate() for _ in range(3)] == [0, BLOCK_SIZE, 2 * BLOCK_SIZE]
+        assert [await ProducerIds(store, 1, none_seen).allocate() for _ in range(3)] == [0, BLOCK_SIZE, 2 * BLOCK_SIZE]
         node = await store.get(PRODUCER_ID_BLOCK)
         assert node is not None
         assert ProducerIdBlock.decode(node.data) == ProducerIdBlock(1, 2000, 2999)

@@ -195,3 +195,21 @@ def test_mutated_input_never_escapes(codec: Codec, data: bytes, draw: st.DataObj
             assert len(decompress(codec, packed, 100_000, broken_lz4_header=lenient)) <= 100_000
         except CorruptRecords:
             pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bounds its own address space")
+@pytest.mark.parametrize("codec", PACKING)
+def test_a_large_limit_needs_no_room(codec: Codec) -> None:
+    """A worker of Spark may have little address space (`spark.executor.pyspark.memory`): what is small fits into it."""
+    bounded = """
+import resource, sys
+from ottla.records.codecs import Codec, decompress
+
+data = sys.stdin.buffer.read()
+size = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmSize"))
+resource.setrlimit(resource.RLIMIT_AS, (size + (32 << 20), size + (32 << 20)))
+print(len(decompress(Codec(int(sys.argv[1])), data, 128 << 20)))
+"""
+    packed = compress(codec, bytes(MB))
+    done = subprocess.run([sys.executable, "-c", bounded, str(int(codec))], input=packed, capture_output=True, check=False)
+    assert done.stdout.strip() == str(MB).encode(), done.stderr.decode()

@@ -58,8 +58,8 @@ def test_good_records(k: ModuleType) -> None:
     assert k.records(data, start, end, 0, 100, 3) == [tuple(r) for r in THREE]
     assert k.records(data, start, end, 50, 1100, 3)[2][:2] == (54, 1300)
     assert k.max_timestamp(data, start, end, 100, 3) == (300, 1), "the first of two that are equally late"
-    assert k.keys_present(data, start, end, 2) is True
-    assert k.keys_present(data, start, end, 3) is False
+    assert k.keys_present(data, start, end, 100, 2) is True
+    assert k.keys_present(data, start, end, 100, 3) is False
     for wanted, expected in [(0, (0, 100)), (100, (0, 100)), (101, (1, 300)), (300, (1, 300)), (301, None)]:
         assert k.first_at_or_after(data, start, end, 100, 3, wanted) == expected
 
@@ -128,6 +128,30 @@ def test_records_refuses(k: ModuleType, data: bytes) -> None:
         k.records(data, 0, len(data), 0, 10, 1 if data.count(b"\x0c") < 2 else 2)
 
 
+KEYED = varint(1) + b"k"
+
+
+@pytest.mark.parametrize("k", BOTH)
+@pytest.mark.parametrize(
+    ("rows", "number"),
+    [
+        ([record(key=KEYED, delta=varint(1))], 1),  # offsets that do not begin at 0
+        ([record(key=KEYED), record(key=KEYED)], 2),  # the same offset twice
+        ([record(key=KEYED), record(key=KEYED, delta=varint(2))], 2),  # a gap
+        ([record(key=KEYED), record(key=KEYED, delta=varint(-1))], 2),
+        ([record(key=KEYED, ts=varint((1 << 63) - 10))], 1),  # beyond 64 bits with the base
+        ([record(key=KEYED, value=varint(3) + b"a")], 1),
+        ([record(key=varint(9))], 1),
+    ],
+)
+def test_keys_present_refuses_what_the_cleaner_could_not_read(k: ModuleType, rows: list[bytes], number: int) -> None:
+    data = b"".join(rows)
+    with pytest.raises(ValueError, match=f"record {number} of the batch is corrupt"):
+        k.keys_present(data, 0, len(data), 10, len(rows))
+    sound = record(key=KEYED, ts=varint((1 << 63) - 11)) + record(key=KEYED, delta=varint(1), ts=varint(-11))
+    assert k.keys_present(sound, 0, len(sound), 10, 2)
+
+
 @pytest.mark.parametrize("k", BOTH)
 def test_an_offset_beyond_64_bits(k: ModuleType) -> None:
     data = record(delta=varint(1))
@@ -142,7 +166,7 @@ def test_an_area_outside_the_buffer(k: ModuleType, start: int, end: int) -> None
     data = area(THREE)
     for call in (
         lambda: k.check_records(data, start, end, 1),
-        lambda: k.keys_present(data, start, end, 1),
+        lambda: k.keys_present(data, start, end, 0, 1),
         lambda: k.records(data, start, end, 0, 0, 1),
         lambda: k.max_timestamp(data, start, end, 0, 1),
         lambda: k.first_at_or_after(data, start, end, 0, 1, 0),
@@ -164,7 +188,7 @@ def answers(k: ModuleType, data: bytes, count: int, base: int = 7, ts: int = 100
     out: list[object] = []
     for call in (
         lambda: k.check_records(data, 0, n, count),
-        lambda: k.keys_present(data, 0, n, count),
+        lambda: k.keys_present(data, 0, n, ts, count),
         lambda: k.records(data, 0, n, base, ts, count),
         lambda: k.max_timestamp(data, 0, n, ts, count),
         lambda: k.first_at_or_after(data, 0, n, ts, count, ts + 5),
@@ -230,3 +254,19 @@ def test_a_large_area_gives_up_the_interpreter_and_says_the_same() -> None:
     assert _kernel.check_records(data, 0, len(data), 3000) == 0
     assert _kernel.check_records(data, 0, len(data), 2999) == 4
     assert answers(_kernel, data, 3000) == answers(_twin, data, 3000)
+
+
+@pytest.mark.parametrize("k", BOTH)
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 8191, 8192])
+def test_plain_records(k: ModuleType, size: int) -> None:
+    rows: list[tuple[bytes, bytes | None]] = [(b"k" * size, b"v" * size), (b"", b""), (b"gone", None)] * 30
+    made = k.plain_records(rows, 61)
+    assert made[:61] == bytes(61)
+    assert made[61:] == area([Record(at, 0, key, value) for at, (key, value) in enumerate(rows)])
+
+
+@pytest.mark.parametrize("k", BOTH)
+@pytest.mark.parametrize("row", [("k", b"v"), (b"k", "v"), (None, b"v")])
+def test_plain_records_are_bytes(k: ModuleType, row: tuple[object, object]) -> None:
+    with pytest.raises(TypeError):
+        k.plain_records([row], 0)

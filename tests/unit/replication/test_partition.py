@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ottla.clock import ManualClock
-from ottla.metadata.cache import MetadataCache
-from ottla.metadata.image import Image, PartitionState, TopicImage
+from ottla.metadata.image import PartitionState
 from ottla.model import Error, KafkaError, TopicPartition
 from ottla.records.batch import Record, build
-from ottla.replication.isr import Progress, high_watermark
 from ottla.replication.partition import ACKS_ALL, READ_COMMITTED, Partition
-from ottla.replication.replicas import Replicas
 from ottla.storage.log_config import LogConfig
 from ottla.storage.manager import LogManager
 
 TP = TopicPartition("t", 0)
 NOW = 1_700_000_000_000
-
-
-@pytest.mark.parametrize(
-    ("leader_end", "ends", "isr", "current", "expected"),
-    [
-        (10, {2: 10, 3: 7}, {1, 2, 3}, 5, 7),  # the slowest in-sync replica decides
-        (10, {2: 10, 3: 7}, {1, 2}, 5, 10),  # a replica outside the ISR does not
-        (10, {2: 4}, {1, 2}, 6, 6),  # a follower that truncated does not pull it back
-        (10, {}, {1}, 0, 10),  # alone, what is written is committed
-        (10, {2: 12}, {1, 2}, 0, 10),  # a follower that is ahead does not pull it forward
-        (0, {2: 0}, {1, 2}, 0, 0),
-    ],
-)
-def test_high_watermark(leader_end: int, ends: dict[int, int], isr: set[int], current: int, expected: int) -> None:
-    followers = [Progress(broker, end, 0.0) for broker, end in ends.items()]
-    assert high_watermark(leader_end, followers, isr, current) == expected
 
 
 @pytest.fixture
@@ -82,10 +61,6 @@ class Watcher:
         self.told.append("changed")
 
 
-async def at_once(function: Callable[..., Any], *args: Any) -> Any:
-    return function(*args)
-
-
 def test_a_leader_alone_commits_what_it_writes(partition: Partition) -> None:
     info = partition.append(batch(3), ACKS_ALL, 9)
     assert (info.first_offset, info.last_offset) == (0, 2)
@@ -126,11 +101,18 @@ def test_epochs_that_clients_know(logs: LogManager, expected_epoch: int, error: 
 
 
 def test_too_few_in_sync(logs: LogManager) -> None:
-    partition = Partition(1, TP, logs.create(TP, LogConfig(min_insync_replicas=2)), leads(isr=(1,)))
+    partition = Partition(1, TP, logs.create(TP, LogConfig(min_insync_replicas=2)), PartitionState(1, 0, (1,), (1, 2)))
     refused(Error.NOT_ENOUGH_REPLICAS, partition)
     assert partition.append(batch(), 1, 9).first_offset == 0, "only acks=all asks for it"
+    assert not partition.committed(0), "and nothing is committed meanwhile"
     partition.become(leads(1, isr=(1, 2)))
     partition.append(batch(), ACKS_ALL, 9)
+
+
+def test_more_in_sync_than_there_are_replicas_means_all(logs: LogManager) -> None:
+    partition = Partition(1, TP, logs.create(TP, LogConfig(min_insync_replicas=2)), leads(isr=(1,)))
+    assert partition.append(batch(), ACKS_ALL, 9).first_offset == 0
+    assert partition.committed(0)
 
 
 def test_a_read_ends_at_the_high_watermark(partition: Partition) -> None:
@@ -153,7 +135,7 @@ def test_waiters_are_told_once_what_came_between(partition: Partition) -> None:
     assert watcher.told == []
     partition.wake()
     partition.wake()
-    assert watcher.told == [first.size + second.size, 0]
+    assert watcher.told == [first.size + second.size]
 
 
 def test_who_waits_is_told_when_the_role_is_gone(partition: Partition) -> None:
@@ -181,70 +163,3 @@ def test_delete_records_beyond_the_end(partition: Partition, offset: int) -> Non
     with pytest.raises(KafkaError) as refusal:
         partition.delete_records_before(offset)
     assert refusal.value.error is Error.OFFSET_OUT_OF_RANGE
-
-
-# ---- all of them ---------------------------------------------------------------------------------------------------------
-
-
-def topic(name: str, states: dict[int, PartitionState]) -> TopicImage:
-    return TopicImage(name, name.encode().ljust(16, b"."), states)
-
-
-def test_partitions_exist_while_the_controller_says_so(logs: LogManager) -> None:
-    async def run() -> None:
-        cache = MetadataCache()
-        replicas = Replicas(1, logs, cache, lambda _topic: LogConfig(), at_once)
-        mine, others = topic("t", {0: leads(), 1: PartitionState(2, 0, (2,), (2,))}), topic("u", {0: leads()})
-        await replicas.leader_and_isr(3, [mine, others])
-        await replicas.update_metadata(3, Image().with_topics([mine, others]))
-        assert sorted(replicas.partitions) == [("t", 0), ("u", 0)]
-        assert replicas.get("t", 0).is_leader
-        for name, number, error in [
-            ("t", 1, Error.NOT_LEADER_OR_FOLLOWER),
-            ("t", 2, Error.UNKNOWN_TOPIC_OR_PARTITION),
-            ("ghost", 0, Error.UNKNOWN_TOPIC_OR_PARTITION),
-        ]:
-            with pytest.raises(KafkaError) as refusal:
-                replicas.get(name, number)
-            assert refusal.value.error is error
-        kept = replicas.get("t", 0)
-        await replicas.leader_and_isr(3, [mine])
-        assert replicas.get("t", 0) is kept
-        await replicas.stop_replicas(3, [TP], delete=True)
-        assert sorted(replicas.partitions) == [("u", 0)]
-        assert TP not in logs.logs
-        assert not kept.is_leader
-
-    asyncio.run(run())
-
-
-def test_an_older_controller_and_older_epochs_are_ignored(logs: LogManager) -> None:
-    async def run() -> None:
-        replicas = Replicas(1, logs, MetadataCache(), lambda _topic: LogConfig(), at_once)
-        await replicas.leader_and_isr(3, [topic("t", {0: leads(epoch=4)})])
-        await replicas.leader_and_isr(3, [topic("t", {0: follows(3)})])
-        assert replicas.get("t", 0).is_leader, "word of an older leader epoch came late"
-        for stale in (
-            replicas.leader_and_isr(2, [topic("t", {0: follows(9)})]),
-            replicas.stop_replicas(2, [TP], delete=True),
-            replicas.update_metadata(2, Image()),
-        ):
-            with pytest.raises(KafkaError) as refusal:
-                await stale
-            assert refusal.value.error is Error.STALE_CONTROLLER_EPOCH
-        assert replicas.get("t", 0).is_leader
-
-    asyncio.run(run())
-
-
-def test_changed_settings_reach_the_logs(logs: LogManager) -> None:
-    async def run() -> None:
-        config = LogConfig(retention_ms=1)
-        replicas = Replicas(1, logs, MetadataCache(), lambda _topic: config, at_once)
-        await replicas.leader_and_isr(1, [topic("t", {0: leads(), 1: leads()}), topic("u", {0: leads()})])
-        config = LogConfig(retention_ms=2)
-        replicas.config_changed("t")
-        assert [replicas.get("t", number).log.config.retention_ms for number in (0, 1)] == [2, 2]
-        assert replicas.get("u", 0).log.config.retention_ms == 1
-
-    asyncio.run(run())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.replication.waiting import Waiter, Watcher
+from ottla.replication.waiting import Waiter, Watcher, Watchers
 
 
 class FakeTimer:
@@ -27,7 +27,7 @@ class FakeTimer:
 
 class Place:
     def __init__(self) -> None:
-        self.watchers: set[Watcher] = set()
+        self.watchers: Watchers[Watcher] = Watchers()
 
 
 class Scene:

@@ -8,7 +8,7 @@ from fastcrc.crc32 import iscsi
 
 from ottla.clock import ManualClock
 from ottla.model import Error, KafkaError
-from ottla.records.batch import Record, build, read_header, read_records
+from ottla.records.batch import Record, build, read_header, read_records, repack
 from ottla.records.codecs import Codec
 from ottla.storage.append import Origin, prepare, whole_batches
 from ottla.storage.log_config import COMPACT, LOG_APPEND_TIME, LogConfig
@@ -106,6 +106,42 @@ def test_a_follower_takes_whole_batches_with_sound_checksums():
     with pytest.raises(KafkaError) as refused:
         whole_batches(view(GOOD + broken(GOOD, 65)))
     assert refused.value.error is Error.CORRUPT_MESSAGE
+
+
+def edited(data, *changes):
+    """A batch with some of its bytes changed, and its checksum right again."""
+    changed = bytearray(data)
+    for at, value in changes:
+        changed[at : at + len(value)] = value
+    changed[17:21] = iscsi(bytes(changed[21:])).to_bytes(4, "big")
+    return bytes(changed)
+
+
+LAST_TIME = (27, ((1 << 63) - 1).to_bytes(8, "big") * 2)
+TWO = build([Record(0, NOW, b"a", b"1"), Record(1, NOW + 1, b"b", b"2")])
+SECOND = len(TWO) - 9  # its length: after it attributes, time, offset, key and value with their lengths, headers
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize(
+    "data",
+    [
+        edited(TWO, (SECOND + 3, b"\x00")),  # the same offset twice
+        edited(TWO, (SECOND + 3, b"\x04")),  # a gap
+        edited(TWO, LAST_TIME),  # the second one's time is beyond 64 bits
+        edited(TWO, (SECOND + 6, b"\x40")),  # a value that is not there
+    ],
+    ids=["twice", "gap", "time", "value"],
+)
+def test_a_compacted_topic_refuses_what_could_not_be_cleaned(data, codec):
+    packed = repack(read_header(data), data[61:], codec, None)
+    config = LogConfig(cleanup_policy=frozenset({COMPACT}))
+    with pytest.raises(KafkaError) as refused:
+        prepare(view(packed), config, CLOCK, Origin.CLIENT, 9)
+    assert refused.value.error is Error.INVALID_RECORD
+    assert "record 2 of the batch" in str(refused.value)
+    assert prepare(view(packed), LogConfig(), CLOCK, Origin.CLIENT, 9), "elsewhere nobody looks"
+    assert prepare(view(repack(read_header(TWO), TWO[61:], codec, None)), config, CLOCK, Origin.CLIENT, 9)
 
 
 def test_an_empty_key_is_a_key():

@@ -11,7 +11,7 @@ import pytest
 from ottla.clock import ManualClock
 from ottla.model import Error, KafkaError
 from ottla.records.batch import ControlType, end_transaction_marker
-from ottla.storage import epochs, segment, snapshots
+from ottla.storage import epochs, index, snapshots
 from ottla.storage.append import Origin
 from ottla.storage.log_config import LogConfig
 from unit.storage.storage_kit import NOW, append, batch, headers, open_log, view
@@ -123,7 +123,7 @@ def test_a_roll_that_fails_leaves_the_log_usable(tmp_path, monkeypatch, what):
         if what == "snapshot":
             patched.setattr(snapshots, "write", failing)
         elif what == "truncate":
-            patched.setattr(segment.Segment, "complete", failing)
+            patched.setattr(index.OffsetIndex, "trim", failing)
         else:
             refuse(patched, f"5.{what}")
         with pytest.raises(OSError, match=r"No space|Too many"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from ottla.clock import ManualClock
 from ottla.model import TopicPartition
 from ottla.storage import checkpoints, epochs
 from ottla.storage.deletion import remove
+from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.manager import LogManager, StorageStartError
 from unit.storage.storage_kit import NOW, TP, append, batch, headers
@@ -115,6 +117,7 @@ def test_clean_restart(tmp_path):
     assert sorted(os.listdir(tmp_path)) == [
         ".kafka_cleanshutdown",
         ".lock",
+        "cleaner-offset-checkpoint",
         "log-start-offset-checkpoint",
         "meta.properties",
         "orders-0",
@@ -387,4 +390,59 @@ def test_a_thousand_empty_partitions_are_cheap(tmp_path):
     for number in range(1000):
         made.create(TopicPartition("t", number))
     assert len(os.listdir("/proc/self/fd")) <= before + 1  # the lock
+    made.abandon()
+
+
+def test_a_cleaner_point_beyond_the_end_of_a_log_that_was_cut_is_not_believed(tmp_path):
+    made = manager(tmp_path)
+    log = made.create(TP)
+    append(log, batch(5))
+    log.cleaned_to = 10
+    for write in made.checkpoint_writes():
+        write()
+    made.abandon()
+    again = manager(tmp_path)
+    assert again.logs[TP].cleaned_to == 5
+    again.abandon()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_disk_that_fails_while_its_logs_are_opened(tmp_path, monkeypatch, last):
+    paths = [str(tmp_path / "a"), str(tmp_path / "b")][: 1 if last else 2]
+    made = LogManager(paths, ManualClock(NOW), broker_id=1, cluster_id="c")
+    tps = [TopicPartition("t", number) for number in range(len(paths))]
+    for tp in tps:
+        append(made.create(tp), batch(1))
+    bad = os.path.dirname(made.logs[tps[-1]].dir)
+    made.abandon()
+    opened = Log.open
+
+    def failing(path, *args, **options):
+        if path.startswith(bad):
+            raise OSError(errno.EIO, "the disk is broken", path)
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(Log, "open", failing)
+    again = LogManager(paths, ManualClock(NOW), broker_id=1, cluster_id="c")
+    if last:
+        with pytest.raises(StorageStartError):
+            again.load()
+    else:
+        again.load()
+        assert (list(again.logs), again.offline_dirs, again.dirs) == (
+            [tps[0]],
+            {bad},
+            [os.path.dirname(again.logs[tps[0]].dir)],
+        )
+    again.abandon()
+
+
+def test_retention_waits_for_logs_in_hand(tmp_path):
+    made = manager(tmp_path, default_config=LogConfig(retention_ms=1))
+    log = made.create(TP)
+    append(log, batch(1))
+    log.high_watermark = log.log_end_offset
+    made._clock.advance_ms(100)
+    assert made.check_retention(busy={TP}) == 0
+    assert made.check_retention() == 1
     made.abandon()

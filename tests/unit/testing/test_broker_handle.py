@@ -59,7 +59,7 @@ class Sender:
 
 def produce_requests(broker: Broker) -> int:
     """How many the broker has seen so far."""
-    return broker.run_on_loop(lambda real: real._registry.requests[0])
+    return broker.run_on_loop(lambda real: sum(real._registry.counters[0].requests.values()))
 
 
 def test_it_is_a_real_broker(broker: Broker) -> None:

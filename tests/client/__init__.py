@@ -1,0 +1,1 @@
+"""The Arrow client, against Ottla and against Apache Kafka."""
