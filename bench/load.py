@@ -1,4 +1,4 @@
-"""The loads, made with librdkafka, each in a process of its own: `python -m bench.load NAME JSON` prints one line of JSON.
+"""The loads that librdkafka makes, each in a process of its own (`run_load`).
 
 Guards: what is measured is the broker's CPU time between the first and the last request of the load, and nothing of the set-up
 (topics, connections, metadata). A load that could not do all it was asked to ends with an error: half a load has no figure.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -41,25 +41,37 @@ class LoadError(Exception):
 # ---- topics --------------------------------------------------------------------------------------------------------------
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int, settings: dict[str, str] | None = None) -> Figures:
+def create_topic(
+    bootstrap: str, topic: str, partitions: int, settings: dict[str, str] | None = None, factor: int = 1
+) -> Figures:
     """Create a topic, and wait until each of its partitions has a leader; how long that took."""
+    return create_topics(bootstrap, [topic], partitions, factor, settings)
+
+
+def create_topics(
+    bootstrap: str, topics: list[str], partitions: int, factor: int = 1, settings: dict[str, str] | None = None
+) -> Figures:
+    """Create topics, and wait until each of their partitions has a leader; how long that took."""
     admin = _admin(bootstrap)
     began = time.perf_counter()
-    wanted = NewTopic(topic, partitions, 1, config=settings or {})
-    admin.create_topics([wanted], operation_timeout=60, request_timeout=90)[topic].result()
+    wanted = [NewTopic(topic, partitions, factor, config=settings or {}) for topic in topics]
+    for answer in admin.create_topics(wanted, operation_timeout=60, request_timeout=90).values():
+        answer.result()
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        found = admin.list_topics(topic, timeout=20).topics[topic].partitions
-        if len(found) == partitions and all(one.leader >= 0 for one in found.values()):
+        known = admin.list_topics(timeout=20).topics
+        found = [one for topic in topics if topic in known for one in known[topic].partitions.values()]
+        if len(found) == partitions * len(topics) and all(one.leader >= 0 for one in found):
             return {"seconds": time.perf_counter() - began}
         time.sleep(0.05)
-    raise LoadError(f"topic {topic} has no leaders after 60 s")
+    raise LoadError(f"topics {', '.join(topics[:3])} have no leaders after 60 s")
 
 
-def delete_topic(bootstrap: str, topic: str) -> Figures:
-    """Delete a topic."""
-    admin = _admin(bootstrap)  # named, so that it lives until the answer is here
-    admin.delete_topics([topic], operation_timeout=60)[topic].result()
+def delete_topics(bootstrap: str, topics: list[str]) -> Figures:
+    """Delete some topics."""
+    admin = _admin(bootstrap)  # named, so that it lives until the answers are here
+    for answer in admin.delete_topics(topics, operation_timeout=60).values():
+        answer.result()
     return {}
 
 
@@ -70,7 +82,9 @@ def _admin(bootstrap: str) -> AdminClient:
 # ---- throughput ----------------------------------------------------------------------------------------------------------
 
 
-def produce(bootstrap: str, pid: int, topic: str, partitions: int, records: int, size: int, run: int = 0) -> Figures:
+def produce(
+    bootstrap: str, pid: int | list[int], topic: str, partitions: int, records: int, size: int, run: int = 0
+) -> Figures:
     """Produce at full speed: acks=all, batches of up to 128 KB, linger 10 ms.
 
     `run` records go to one partition and then as many to the next; without it a whole batch, as large with 1,000 as with 1.
@@ -92,7 +106,7 @@ def produce(bootstrap: str, pid: int, topic: str, partitions: int, records: int,
         producer.produce(topic, payload, partition=partition)
     _flush(producer, failed)
     run = run or _BATCH_BYTES // (size + _RECORD_OVERHEAD)
-    cpu, began = cpu_seconds(pid), time.perf_counter()
+    cpu, began = _cpu(pid), time.perf_counter()
     for number in range(records):
         partition = number // run % partitions
         callback = delivered if number % 1000 == 0 else None
@@ -106,7 +120,7 @@ def produce(bootstrap: str, pid: int, topic: str, partitions: int, records: int,
             producer.poll(0)
     _flush(producer, failed)
     seconds = time.perf_counter() - began
-    return _throughput(records, size, seconds, cpu_seconds(pid) - cpu)
+    return _throughput(records, size, seconds, _cpu(pid) - cpu)
 
 
 def consume(bootstrap: str, pid: int, topic: str, partitions: int, records: int, size: int) -> Figures:
@@ -145,6 +159,11 @@ def one_record_requests(bootstrap: str, pid: int, topic: str, partitions: int, r
         _flush(producer, failed)
     seconds = time.perf_counter() - began
     return {"requests_per_s": requests / seconds, "cpu_us": (cpu_seconds(pid) - cpu) / requests * 1e6}
+
+
+def _cpu(pid: int | list[int]) -> float:
+    """Of a broker, or of all brokers of a cluster."""
+    return sum(map(cpu_seconds, pid)) if isinstance(pid, list) else cpu_seconds(pid)
 
 
 def _throughput(records: int, size: int, seconds: float, cpu: float) -> Figures:
@@ -212,7 +231,7 @@ def round_trips(
         if beside is None:
             times = [trip() for _ in range(trips)]
             producer.flush(10)
-            return _latencies(times)
+            return latencies(times)
         reader = _Beside(beside)
         times, stop = [], time.monotonic() + at_most_s
         while not reader.ended.is_set() and time.monotonic() < stop:
@@ -220,7 +239,7 @@ def round_trips(
             if reader.began.is_set():
                 times.append(took)
         producer.flush(10)
-        return _latencies(times) | reader.figures()
+        return latencies(times) | reader.figures()
 
 
 class _Trip:
@@ -249,7 +268,7 @@ class _Beside:
     def __init__(self, arguments: dict[str, Any]) -> None:
         self.began, self.ended = threading.Event(), threading.Event()
         # It stands for a client on another machine: what it does with what it reads must not take the broker's CPU.
-        command = ["chrt", "--idle", "0", sys.executable, "-m", "bench.load", "read_from_start", json.dumps(arguments)]
+        command = ["chrt", "--idle", "0", sys.executable, "-m", "bench.run_load", "read_from_start", json.dumps(arguments)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._last = ""
         threading.Thread(target=self._listen, daemon=True).start()
@@ -265,7 +284,7 @@ class _Beside:
         if not self.ended.is_set():  # it reads slower than we have time for: what was measured beside it stands
             self._process.kill()
             self._process.wait()
-            return {"reader_mb_per_s": float("nan")}
+            return {}
         if self._process.wait() != 0:
             raise LoadError("the reader beside failed")
         return {f"reader_{name}": value for name, value in json.loads(self._last).items()}
@@ -281,9 +300,10 @@ def read_from_start(bootstrap: str, topic: str, partitions: int, records: int, s
         return {"mb_per_s": records * size / 1e6 / seconds, "seconds": seconds}
 
 
-def _latencies(times: list[float]) -> Figures:
+def latencies(times: list[float]) -> Figures:
+    """The percentiles of some times, in milliseconds."""
     if len(times) < 100:
-        raise LoadError(f"only {len(times)} trips were made: too few for a p99")
+        raise LoadError(f"only {len(times)} requests or trips were made: too few for a p99")
     times = sorted(times)
     at = {
         name: times[int(len(times) * share)] * 1000 for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("p999_ms", 0.999))
@@ -335,24 +355,3 @@ def _lost(sock: socket.socket) -> bool:
         return False
     except OSError:
         return True
-
-
-LOADS: dict[str, Callable[..., Figures]] = {
-    load.__name__: load
-    for load in (create_topic, delete_topic, produce, consume, one_record_requests, round_trips, read_from_start, crowd)
-}
-
-
-def main() -> None:
-    """Run one load."""
-    name, arguments = sys.argv[1:]
-    try:
-        print(json.dumps(LOADS[name](**json.loads(arguments))), flush=True)
-    except (LoadError, KafkaException) as problem:
-        sys.exit(f"{name}: {problem}")
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

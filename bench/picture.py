@@ -59,22 +59,24 @@ def _figure(samples: Samples, lines: list[Line]) -> Figure:
     for place, line in enumerate(lines):
         cold, warm = samples.figure(line.key, Subject.APACHE_COLD), samples.figure(line.key, Subject.APACHE)
         pair = bool(cold and warm)
-        ours = ratio(samples, line) or 1.0
+        ours = _cost(line, ratio(samples, line) or 1.0)
         _bar(axes, place - 0.17 if pair else place, ours, _OTTLA)
         shown.append(ours)
         if cold and warm:
-            _bar(axes, place + 0.17, cold / warm, _COLD)
-            shown.append(cold / warm)
+            theirs = _cost(line, cold / warm)
+            _bar(axes, place + 0.17, theirs, _COLD)
+            shown.append(theirs)
         if line.bar is not None and line.bar.against is Against.RATIO:
-            axes.plot([line.bar.limit] * 2, [place - 0.4, place + 0.4], color=_BAR, linewidth=2)
-            shown.append(line.bar.limit)
+            limit = _cost(line, line.bar.limit)
+            axes.plot([limit] * 2, [place - 0.4, place + 0.4], color=_BAR, linewidth=2)
+            shown.append(limit)
     left, right = min(shown) / 1.7, max(shown) * 1.7
     axes.axvline(1, color=_INK, linewidth=1)
     axes.set_xlim(left, right)
     ticks = [tick for tick in _TICKS if left <= tick <= right]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_yticks(range(len(lines)), [line.label for line in lines])
+    axes.set_yticks(range(len(lines)), [f"1 / {line.label}" if line.more_is_better else line.label for line in lines])
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.grid(axis="x", color=_FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -87,6 +89,11 @@ def _figure(samples: Samples, lines: list[Line]) -> Figure:
     names = ["Ottla", "Apache Kafka, cold", "bar: Ottla at most here"]
     axes.legend(swatches, names, loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3, frameon=False)
     return figure
+
+
+def _cost(line: Line, value: float) -> float:
+    """A ratio of rates, turned round: the picture shows costs."""
+    return 1 / value if line.more_is_better else value
 
 
 def _bar(axes: Axes, place: float, value: float, colour: str) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from bench.figures import SECTIONS, Line, Samples, Section, Subject, met, missed, ratio
 
 _HEAD = ("figure", "unit", "Apache Kafka, cold", "Apache Kafka, warm", "Ottla", "ratio", "bar", "met")
 _MET = {True: "yes", False: "NO", None: ""}
+_KEPT = "What was left out of this run is shown as measured at"
+_LEFT_OUT = "Left out of this run"
+_DATED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC: ")
 
 
 def sections_with_figures(samples: Samples) -> list[Section]:
@@ -45,12 +49,15 @@ def markdown(samples: Samples, facts: dict[str, str]) -> str:
     out = [
         "# Ottla beside Apache Kafka",
         "",
-        "Written by `make bench`: do not edit. The same load, from librdkafka in a process of its own, on one broker at a time,"
-        " alone on the machine, each with a fresh directory on the same disk.",
+        "Written by `make bench`: do not edit. The same load from a process of its own, on one broker at a time while the other"
+        " stands by, in turns, each with a fresh directory on the same disk. The client is librdkafka; for transactions,"
+        " commits, groups and compaction it is one at the level of the wire: the broker is measured, not a client's waits and"
+        " intervals.",
         "",
         "Each figure is a median; its spread, from least to most, stands in brackets. *Cold* is right after the start; *warm*"
         " is after the JVM's figures settled. *Ratio* is Ottla's figure divided by the warmed-up Apache Kafka's: of costs (no"
-        " arrow) less is better, of rates (↑) more. *Bar* is the most that the ratio may be, or with a unit, Ottla's figure.",
+        " arrow) less is better, of rates (↑) more. *Bar* is the most (≤) or the least (≥) that the ratio may be, or with a"
+        " unit, Ottla's figure.",
         "",
         "![Ottla's figures as ratios to Apache Kafka's](bench.svg)",
         "",
@@ -78,6 +85,20 @@ def verdict(samples: Samples) -> str:
     return f"{len(barred) - len(failed)} of {len(barred)} bars are met; missed: {'; '.join(line.label for line in failed)}."
 
 
+def keep_earlier(directory: Path, samples: Samples) -> None:
+    """Keep what the page in `directory` says of scenarios that were not run now, and say from when that is."""
+    try:
+        earlier = json.loads((directory / "bench.json").read_text())
+    except FileNotFoundError:
+        return
+    if samples.keep(earlier["samples"]):
+        measured = earlier["facts"]["date"]
+        samples.note(f"{_KEPT} {measured} or before")
+        for note in earlier["notes"]:
+            if not note.startswith((_LEFT_OUT, _KEPT)):
+                samples.note(note if _DATED.match(note) else f"{measured}: {note}")
+
+
 def write(directory: Path, samples: Samples, facts: dict[str, str]) -> None:
     """The page and the raw figures."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -101,7 +122,7 @@ def _row(samples: Samples, line: Line) -> tuple[str, ...]:
         line.unit,
         *(_figure(samples, line, subject) for subject in (Subject.APACHE_COLD, Subject.APACHE, Subject.OTTLA)),
         "" if against is None else number(against),
-        "" if line.bar is None else f"≤ {line.bar.text}",
+        "" if line.bar is None else str(line.bar),
         _MET[met(samples, line)],
     )
 

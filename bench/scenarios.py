@@ -1,4 +1,4 @@
-"""What is measured, and in which order: one broker at a time, alone on the machine, through the same scenarios.
+"""What is measured on a broker: the same scenarios for each, one broker working at a time.
 
 Guards: Apache Kafka is measured cold, then warmed up until its figures settle, and only then compared; Ottla gets one short
 round to warm up. Every load runs in a process of its own, and none outlives the scenario that started it.
@@ -12,12 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bench.brokers import ROOT, Running
+from bench.brokers import ROOT, Place, Running
 from bench.figures import CONNECTIONS, PARTITIONS, Samples, Subject
 from bench.machine import cpu_seconds, disk_read_mb, drop_page_cache, rss_mb
 
@@ -49,24 +49,61 @@ class Sizes:
     connections: tuple[int, ...]
     cold_mb: int
     cold_repeats: int
+    coordinator_rounds: int
+    coordinator_warm_ups: int
+    transactions: int
+    librdkafka_transactions: int
+    commits: int
+    paced_s: float
+    group_times: int
+    offset_records: int
+    offset_loads: int
+    compaction_rounds: int
+    compaction_records: int
+    compaction_warm_ups: int
+    compaction_warm_up_records: int
+    compaction_alone_s: float
+    client_rounds: int
+    client_records: int
+    spark_records_100: int
+    spark_records_1024: int
+    cluster_rounds: int
+    cluster_records_100: int
+    cluster_records_1024: int
+    cluster_warm_up: int
+    cluster_heap: str
+    scrape_rounds: int
+    scrape_s: float
 
 
 FULL = Sizes(
     starts=3, rounds=5, records_100=2_000_000, records_1024=400_000, small=60_000, trips=2000, trip_repeats=2,
     warm_up_records=12_000_000, warm_up_at_most=20_000_000, partition_records=1_000_000, partition_trips=1000,
     partitions=PARTITIONS, connections=CONNECTIONS, cold_mb=3000, cold_repeats=3,
+    coordinator_rounds=5, coordinator_warm_ups=20, transactions=3000, librdkafka_transactions=200, commits=20_000, paced_s=3,
+    group_times=5, offset_records=1_000_000, offset_loads=3, compaction_rounds=3, compaction_records=1_000_000,
+    compaction_warm_ups=6, compaction_warm_up_records=250_000, compaction_alone_s=5,
+    client_rounds=3, client_records=2_000_000, spark_records_100=2_000_000, spark_records_1024=200_000,
+    cluster_rounds=3, cluster_records_100=1_500_000, cluster_records_1024=200_000, cluster_warm_up=9_000_000, cluster_heap="1g",
+    scrape_rounds=3, scrape_s=15,
 )  # fmt: skip
 QUICK = Sizes(
     starts=1, rounds=1, records_100=500_000, records_1024=100_000, small=15_000, trips=2000, trip_repeats=1,
     warm_up_records=2_000_000, warm_up_at_most=2_000_000, partition_records=200_000, partition_trips=300,
     partitions=PARTITIONS, connections=CONNECTIONS, cold_mb=500, cold_repeats=1,
+    coordinator_rounds=1, coordinator_warm_ups=3, transactions=1000, librdkafka_transactions=50, commits=10_000, paced_s=2,
+    group_times=3, offset_records=100_000, offset_loads=1, compaction_rounds=1, compaction_records=400_000,
+    compaction_warm_ups=1, compaction_warm_up_records=200_000, compaction_alone_s=2,
+    client_rounds=1, client_records=500_000, spark_records_100=200_000, spark_records_1024=50_000,
+    cluster_rounds=1, cluster_records_100=300_000, cluster_records_1024=50_000, cluster_warm_up=600_000, cluster_heap="512m",
+    scrape_rounds=1, scrape_s=6,
 )  # fmt: skip
 
 
 class Maker(Protocol):
-    """Something that starts brokers."""
+    """Something that has places for brokers."""
 
-    def broker(self) -> Any: ...
+    def place(self, settings: Mapping[str, str] | None = None, heap: str | None = None) -> Place: ...
 
 
 @dataclass(slots=True)
@@ -92,23 +129,34 @@ class Bench:
             return self._load(name, arguments)
 
     def _load(self, name: str, arguments: dict[str, Any]) -> dict[str, float]:
+        with self.running(name, **arguments) as load:
+            return load.end()
+
+    @contextmanager
+    def running(self, name: str, **arguments: Any) -> Iterator[RunningLoad]:
+        """A load beside what we do; it is gone afterwards."""
         with _started(name, {"bootstrap": self.broker.bootstrap} | arguments) as process:
-            output, problems = process.communicate()
-        if process.returncode != 0:
-            raise ScenarioError(f"{name} against {self.subject.value} failed: {' '.join(problems.splitlines()[-1:])}")
-        figures: dict[str, float] = json.loads(output.splitlines()[-1])
-        return figures
+            yield RunningLoad(name, self.subject, process)
 
     @contextmanager
     def topic(self, partitions: int = _PARTITIONS, settings: dict[str, str] | None = None) -> Iterator[str]:
         """A topic of our own, gone afterwards."""
+        name = self.create_topic(partitions, settings)
+        yield name
+        self.delete_topics(name)
+
+    def create_topic(self, partitions: int, settings: dict[str, str] | None = None) -> str:
+        """A new topic; its name."""
         self.topics += 1
         name = f"bench-{self.topics}"
         self.load("create_topic", topic=name, partitions=partitions, settings=settings)
-        yield name
-        self.load("delete_topic", topic=name)
+        return name
+
+    def delete_topics(self, *names: str) -> None:
+        """Delete topics, and wait until the disk is rid of them: that is no part of what comes next."""
+        self.load("delete_topics", topics=names)
         end = time.monotonic() + 20
-        while any(self.broker.data.glob(f"{name}[-.]*")) and time.monotonic() < end:  # a delete is no part of what comes next
+        while any(any(self.broker.data.glob(f"{name}[-.]*")) for name in names) and time.monotonic() < end:
             time.sleep(0.1)
 
     def add(self, key: str, value: float, subject: Subject | None = None) -> None:
@@ -163,10 +211,12 @@ class Bench:
                 self.say(f"  {self.samples.notes[-1]}")
                 return
 
-    def side_by_side(self) -> None:
-        """The measured rounds, and the memory that they leave behind."""
-        for _ in range(self.sizes.rounds):
-            self.round(self.subject, self.sizes.records_100, self.sizes.records_1024)
+    def measured_round(self) -> None:
+        """One of the rounds that are compared."""
+        self.round(self.subject, self.sizes.records_100, self.sizes.records_1024)
+
+    def memory(self) -> None:
+        """What the rounds left behind."""
         self.add("rss", rss_mb(self.broker.pid))
 
     def cold_round(self) -> None:
@@ -193,10 +243,8 @@ class Bench:
     def connections(self) -> None:
         """More and more connections that asked for ApiVersions once, and one client that works."""
         for count in self.sizes.connections:
-            with self.topic(1) as topic, _started("crowd", {"bootstrap": self.broker.bootstrap, "connections": count}) as crowd:
-                assert crowd.stdout is not None
-                if not crowd.stdout.readline():
-                    raise ScenarioError(f"{count} connections to {self.subject.value} could not be opened")
+            with self.topic(1) as topic, self.running("crowd", connections=count) as crowd:
+                crowd.wait_until_ready()
                 time.sleep(0.5)
                 cpu = cpu_seconds(self.broker.pid)
                 time.sleep(2)
@@ -206,8 +254,7 @@ class Bench:
                     figures = self.load("round_trips", topic=topic, partitions=1, trips=self.sizes.trips)
                     self.add(f"connections.{count}.p50", figures["p50_ms"])
                     self.add(f"connections.{count}.p99", figures["p99_ms"])
-                output, _ = crowd.communicate()
-                lost = json.loads(output.splitlines()[-1])["lost"] if crowd.returncode == 0 else count
+                lost = crowd.end()["lost"]
                 if lost:
                     raise ScenarioError(f"{self.subject.value} lost {lost:.0f} of {count} idle connections")
 
@@ -237,14 +284,47 @@ class Bench:
                 self.add("cold.with.p50", cold["p50_ms"])
                 self.add("cold.with.p99", cold["p99_ms"])
                 self.add("cold.grows", cold["p99_ms"] / without["p99_ms"])
-                self.add("cold.rate", cold["reader_mb_per_s"])
+                if "reader_mb_per_s" in cold:
+                    self.add("cold.rate", cold["reader_mb_per_s"])
                 cached = self.load("round_trips", topic=hot, partitions=1, trips=0, beside=beside)
                 self.add("cold.cached.p99", cached["p99_ms"])
 
 
+@dataclass(frozen=True, slots=True)
+class RunningLoad:
+    """A load in its process. It is told things by lines, and to end by the end of its input."""
+
+    name: str
+    subject: Subject
+    process: subprocess.Popen[str]
+
+    def wait_until_ready(self) -> None:
+        """Wait until it says that it has begun."""
+        assert self.process.stdout is not None
+        if not self.process.stdout.readline():
+            self.end()
+
+    def tell(self, word: str) -> None:
+        """Give it a line."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(f"{word}\n")
+            self.process.stdin.flush()
+        except OSError:
+            self.end()
+
+    def end(self) -> dict[str, float]:
+        """Let it come to its end; its figures."""
+        output, problems = self.process.communicate()
+        if self.process.returncode != 0:
+            raise ScenarioError(f"{self.name} against {self.subject.value} failed: {' '.join(problems.splitlines()[-1:])}")
+        figures: dict[str, float] = json.loads(output.splitlines()[-1])
+        return figures
+
+
 @contextmanager
 def _started(name: str, arguments: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "bench.load", name, json.dumps(arguments)]
+    command = [sys.executable, "-m", "bench.run_load", name, json.dumps(arguments)]
     # In a group of its own, so that it and what it started can be ended together, and a Ctrl-C meets us alone.
     process = subprocess.Popen(
         command,
@@ -263,9 +343,24 @@ def _started(name: str, arguments: dict[str, Any]) -> Iterator[subprocess.Popen[
             process.wait()
 
 
+def until_settled(bench: Bench, what: str, unit: str, once: Callable[[], float], at_most: int) -> None:
+    """Run it until the figure changes little from one time to the next, twice; Ottla has nothing that warms up."""
+    before, calm = once(), 0
+    if bench.subject is Subject.OTTLA:
+        return
+    for _ in range(at_most - 1):
+        now = once()
+        bench.say(f"  {bench.subject.value}: warming up, {what}: {now:,.0f} {unit}")
+        calm = calm + 1 if abs(now - before) < _SETTLED * before else 0
+        before = now
+        if calm == 2:
+            return
+    bench.samples.note(f"{bench.subject.value} had not settled in {what} after {at_most} rounds")
+
+
 def start_times(maker: Maker, subject: Subject, sizes: Sizes, samples: Samples, say: Callable[[str], None]) -> None:
     """How long from the start of the process to its first answer."""
     for _ in range(sizes.starts):
-        with maker.broker() as broker:
+        with maker.place().started() as broker:
             samples.add("start.s", subject, broker.answered_after_s)
             say(f"  {subject.value}: start.s = {broker.answered_after_s:.3f}")
