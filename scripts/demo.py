@@ -1,4 +1,4 @@
-"""`make demo`: a broker for a few seconds, a public client that writes and reads, and what that cost.
+"""`make demo`: a broker for a minute, a public client that writes and reads, what that cost, and a pipeline on Spark.
 
 Everything lives in a temporary directory and on a free port, and is gone at the end, also after Ctrl-C.
 """
@@ -19,6 +19,8 @@ from collections.abc import Iterator
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.pipelines.session import missing
+
 RECORDS = 500_000
 SIZE = 100
 ROUND_TRIPS = 1_000
@@ -38,6 +40,7 @@ class Broker:
 
     def __init__(self, directory: str) -> None:
         self.address = f"127.0.0.1:{free_port()}"
+        self.directory = directory
         settings = (f"listeners=PLAINTEXT://{self.address}", f"log.dirs={directory}/data")
         overrides = [part for setting in settings for part in ("--override", setting)]
         self._log_path = f"{directory}/broker.log"
@@ -153,6 +156,17 @@ def show(rows: list[tuple[str, str]]) -> None:
     print(rule)
 
 
+def show_spark(broker: Broker) -> None:
+    """The pipeline, or why there is none."""
+    why = missing()
+    if why is not None:
+        print(f"Without the pipeline: {why}")
+        return
+    from demo_pipeline import show_pipeline  # noqa: PLC0415 - needs Spark
+
+    show_pipeline(broker.address, broker.directory)
+
+
 def main() -> None:
     print(f"Starting a broker, then {RECORDS:,} records of {SIZE} bytes there and back with confluent-kafka ...")
     with running_broker() as broker:
@@ -178,7 +192,9 @@ def main() -> None:
                 ("broker memory", f"{broker.memory_mb():.0f} MB"),
             ]
         )
-        print("The speed is mostly the client's: the broker was idle for the rest. Stopping, and removing everything ...")
+        print("The speed is mostly the client's: the broker was idle for the rest.")
+        show_spark(broker)
+        print("Stopping, and removing everything ...")
     print("Done. `make run` starts a broker that stays; any Kafka client finds it at 127.0.0.1:9092.")
 
 
