@@ -24,6 +24,8 @@ from support.zookeeper import SESSION_MS, QuickZooKeeper
 from .hosts import Hosts
 
 _R = TypeVar("_R")
+_TOLD_OF_A_LOG = 8000
+"""Characters of each broker's log that a failed test shows."""
 DEFAULTS = {
     "zookeeper.session.timeout.ms": SESSION_MS,
     "zookeeper.connection.timeout.ms": 10000,
@@ -172,9 +174,11 @@ class ProcessCluster:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._end()
-        if kind is None:
-            for broker in self.brokers.values():
+        for broker in self.brokers.values():
+            if kind is None:
                 assert "Traceback" not in broker.log(), broker.log()
+            else:  # what went wrong is in here, and CI keeps nothing else
+                print(f"---- the end of broker {broker.number}'s log\n{broker.log()[-_TOLD_OF_A_LOG:]}")
 
     def _end(self) -> None:
         for broker in self.brokers.values():

@@ -2,7 +2,8 @@
 
 Guards: a change below a watched prefix is told after it happened, whoever made it, also if it happened while we were away:
 each watched tree is mirrored (only which incarnation and version of each node was seen), and after a reconnect the mirror is
-compared with what is there. Events are handled one after the other, in ZooKeeper's order.
+compared with what is there. Events are handled one after the other, in ZooKeeper's order, and none while a tree begins to be
+watched: a watch fires once, so one that fired while nobody knew its tree would leave us deaf there.
 """
 
 from __future__ import annotations
@@ -108,13 +109,15 @@ class Watches:
         self._loop = asyncio.get_running_loop()
         self._trees: list[Tree] = []
         self._events: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     async def add(self, prefix: str, watcher: Watcher) -> None:
         """Watch a subtree; begins before this returns."""
         tree = Tree(prefix, watcher, self._reads, self._fired)
-        await tree.begin()
-        self._trees.append(tree)
+        async with self._turn:
+            await tree.begin()
+            self._trees.append(tree)
         if self._task is None:
             self._task = asyncio.ensure_future(self._follow())
 
@@ -138,7 +141,8 @@ class Watches:
             kind, path = await self._events.get()
             while True:
                 try:
-                    await self._handle(kind, path)
+                    async with self._turn:
+                        await self._handle(kind, path)
                     break
                 except StoreUnavailable:
                     await asyncio.sleep(_RETRY_AFTER)

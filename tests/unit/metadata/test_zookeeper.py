@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.connection import _CONNECTION_DROP, _SESSION_EXPIRED
+from kazoo.protocol.states import WatchedEvent
 
 from ottla.clock import ManualClock, SystemClock
 from ottla.metadata import membership
@@ -35,6 +36,40 @@ def provoke(store: ZooKeeperStore, what: object) -> None:
     """Let kazoo meet a dropped connection, or the end of its session, at its next step."""
     client: KazooClient = store._session._client
     client._call(what, client.handler.async_result())
+
+
+def test_what_others_write_while_a_watch_begins_does_not_make_it_deaf(
+    zookeeper_stores: ZooKeeperStores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(store: ZooKeeperStore) -> None:
+        other = await zookeeper_stores.open()
+        told: list[str] = []
+        fired = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        watch_children = store.watch_children
+
+        async def and_then_another_comes(path: str, tell: Callable[[WatchedEvent], None]) -> list[str] | None:
+            def heard(event: WatchedEvent) -> None:
+                tell(event)
+                loop.call_soon_threadsafe(fired.set)
+
+            names = await watch_children(path, heard)
+            if path == "/brokers/ids" and not fired.is_set():
+                await other.commit([Create("/brokers/ids/2")])
+                await fired.wait()
+                for _ in range(10):
+                    await asyncio.sleep(0)  # whoever follows events has had its turn
+            return names
+
+        await other.commit([Create("/controller"), Create("/brokers/ids/1")])
+        await store.watch("/controller", told.append)  # from here on events are followed
+        monkeypatch.setattr(store, "watch_children", and_then_another_comes)
+        await store.watch("/brokers/ids", told.append)
+        await other.commit([Create("/brokers/ids/3")])
+        await until(lambda: "/brokers/ids/3" in told)
+        await other.close()
+
+    zookeeper_stores.story(steps)
 
 
 def test_what_others_write_is_told(zookeeper_stores: ZooKeeperStores) -> None:
