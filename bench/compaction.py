@@ -28,7 +28,7 @@ from ottla.wire.schema import Malformed
 
 _SEGMENT_MB = 64
 _POLL_S = 0.01
-_CLEAN_WITHIN_S = 120.0
+_CLEAN_WITHIN_S = 300.0
 _CHECKPOINT = "cleaner-offset-checkpoint"
 _SET, _TOPIC = 0, 2
 _RATIO = "min.cleanable.dirty.ratio"
@@ -44,13 +44,14 @@ BROKER_SETTINGS = {
 
 def explained(sizes: Sizes) -> str:
     """What a reader of the figures must know."""
-    records = sizes.compaction_records
+    records, beside = sizes.compaction_records, sizes.compaction_beside_records
     return (
-        f"Compaction: a log is {records:,} records with {VALUE_SIZE} bytes of text under one of {records // RECORDS_PER_KEY:,}"
-        f" keys, drawn at random, in batches of {RECORDS_PER_BATCH} and segments of {_SEGMENT_MB} MiB. Both brokers were sent"
-        " the same batches and so have the same files, on the disk and in the page cache when the clean begins. MB and GB are"
-        " those of the closed segments on the disk, before the clean. One cleaner thread with 128 MiB for keys; CPU and memory"
-        " are those of the broker and its child processes, memory at its peak"
+        f"Compaction: a log is {records:,} records (beside a producer: {beside:,}) with {VALUE_SIZE} bytes of text under one of"
+        f" {records // RECORDS_PER_KEY:,} keys (beside a producer: {beside // RECORDS_PER_KEY:,}), drawn at random, in batches of"
+        f" {RECORDS_PER_BATCH} and segments of {_SEGMENT_MB} MiB. Both brokers were sent the same batches and so have the same"
+        " files, on the disk and in the page cache when the clean begins. MB and GB are those of the closed segments on the disk,"
+        " before the clean. One cleaner thread with 128 MiB for keys; CPU and memory are those of the broker and its child"
+        " processes, memory at its peak"
     )
 
 
@@ -58,15 +59,12 @@ def explained(sizes: Sizes) -> str:
 
 
 def warm_up(bench: Bench) -> None:
-    """Clean smaller logs, until that gets no faster."""
-    for codec in CODECS:
-        if not _batches(bench, codec).exists():
-            bench.load("make_keyed", path=str(_batches(bench, codec)), records=bench.sizes.compaction_records, codec=codec)
+    """Clean small logs, until that gets no faster."""
 
     def once() -> float:
         topics = [bench.create_topic(1, _KEPT_DIRTY) for _ in CODECS]
         for topic, codec in zip(topics, CODECS, strict=True):
-            _write(bench, [topic], bench.sizes.compaction_warm_up_records, codec)
+            _write(bench, topic, bench.sizes.compaction_warm_up_records, codec)
         rates = [_clean(bench, topic).rate for topic in topics]
         bench.delete_topics(*topics)
         return sum(rates)
@@ -74,19 +72,12 @@ def warm_up(bench: Bench) -> None:
     until_settled(bench, "compaction", "MB/s, all codecs added up", once, bench.sizes.compaction_warm_ups)
 
 
-def compaction(bench: Bench) -> None:
-    """One round: a log of each codec is cleaned, and then, beside a steady producer, another one of each."""
-    alone, beside = ([bench.create_topic(1, _KEPT_DIRTY) for _ in CODECS] for _ in range(2))
+def beside_a_producer(bench: Bench) -> None:
+    """One round: a log of each codec is cleaned beside a steady producer."""
+    topics = [bench.create_topic(1, _KEPT_DIRTY) for _ in CODECS]
     hot = bench.create_topic(1)
-    for codec, *topics in zip(CODECS, alone, beside, strict=True):
-        _write(bench, topics, bench.sizes.compaction_records, codec)
-        for name, value in _clean(bench, topics[0]).figures().items():
-            bench.add(f"compaction.{codec}.{name}", value)
-    _beside_a_producer(bench, beside, hot)
-    bench.delete_topics(*alone, *beside, hot)
-
-
-def _beside_a_producer(bench: Bench, topics: list[str], hot: str) -> None:
+    for codec, topic in zip(CODECS, topics, strict=True):
+        _write(bench, topic, bench.sizes.compaction_beside_records, codec)
     with bench.running("steady_producer", topic=hot, rate=STEADY_RATE) as producer:
         producer.wait_until_ready()
         producer.tell("alone")
@@ -98,20 +89,29 @@ def _beside_a_producer(bench: Bench, topics: list[str], hot: str) -> None:
         bench.add(f"compaction.{phase}.p50", figures[f"{phase}_p50_ms"])
         bench.add(f"compaction.{phase}.p99", figures[f"{phase}_p99_ms"])
     bench.add("compaction.grows", figures["beside_p99_ms"] / figures["alone_p99_ms"])
+    bench.delete_topics(*topics, hot)
 
 
-def _batches(bench: Bench, codec: str) -> Path:
-    """Where the batches lie that are sent to all brokers of this run."""
-    return bench.broker.data.parents[1] / f"batches-{codec}"
+def large_logs(bench: Bench) -> None:
+    """A large log of each codec, one after the other, and nothing beside it."""
+    for codec in CODECS:
+        topic = bench.create_topic(1, _KEPT_DIRTY)
+        _write(bench, topic, bench.sizes.compaction_records, codec)
+        for name, value in _clean(bench, topic).figures().items():
+            bench.add(f"compaction.{codec}.{name}", value)
+        bench.delete_topics(topic)
 
 
-def _write(bench: Bench, topics: list[str], records: int, codec: str) -> None:
-    bench.load("write_keyed", path=str(_batches(bench, codec)), topics=topics, records=records)
-    for topic in topics:
-        for path in _place(bench, topic).glob("*.log"):
-            fd = os.open(path, os.O_RDWR)
-            os.fsync(fd)  # or the kernel would write it out while the clean is measured
-            os.close(fd)
+def _write(bench: Bench, topic: str, records: int, codec: str) -> None:
+    """A log, on the disk and in the page cache. The batches lie where all brokers of this run are sent them from."""
+    batches = bench.broker.data.parents[1] / f"batches-{codec}-{records}"
+    if not batches.exists():
+        bench.load("make_keyed", path=str(batches), records=records, codec=codec)
+    bench.load("write_keyed", path=str(batches), topic=topic, records=records)
+    for path in _place(bench, topic).glob("*.log"):
+        fd = os.open(path, os.O_RDWR)
+        os.fsync(fd)  # or the kernel would write it out while the clean is measured
+        os.close(fd)
 
 
 # ---- one clean -----------------------------------------------------------------------------------------------------------

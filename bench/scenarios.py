@@ -60,6 +60,7 @@ class Sizes:
     offset_loads: int
     compaction_rounds: int
     compaction_records: int
+    compaction_beside_records: int
     compaction_warm_ups: int
     compaction_warm_up_records: int
     compaction_alone_s: float
@@ -81,8 +82,8 @@ FULL = Sizes(
     warm_up_records=12_000_000, warm_up_at_most=20_000_000, partition_records=1_000_000, partition_trips=1000,
     partitions=PARTITIONS, connections=CONNECTIONS, cold_mb=3000, cold_repeats=3,
     coordinator_rounds=5, coordinator_warm_ups=20, transactions=3000, librdkafka_transactions=200, commits=20_000, paced_s=3,
-    group_times=5, offset_records=1_000_000, offset_loads=3, compaction_rounds=3, compaction_records=1_000_000,
-    compaction_warm_ups=6, compaction_warm_up_records=250_000, compaction_alone_s=5,
+    group_times=5, offset_records=1_000_000, offset_loads=3, compaction_rounds=7, compaction_records=10_000_000,
+    compaction_beside_records=1_000_000, compaction_warm_ups=6, compaction_warm_up_records=250_000, compaction_alone_s=5,
     client_rounds=3, client_records=2_000_000, spark_records_100=2_000_000, spark_records_1024=200_000,
     cluster_rounds=3, cluster_records_100=1_500_000, cluster_records_1024=200_000, cluster_warm_up=9_000_000, cluster_heap="1g",
     scrape_rounds=3, scrape_s=15,
@@ -93,7 +94,7 @@ QUICK = Sizes(
     partitions=PARTITIONS, connections=CONNECTIONS, cold_mb=500, cold_repeats=1,
     coordinator_rounds=1, coordinator_warm_ups=3, transactions=1000, librdkafka_transactions=50, commits=10_000, paced_s=2,
     group_times=3, offset_records=100_000, offset_loads=1, compaction_rounds=1, compaction_records=400_000,
-    compaction_warm_ups=1, compaction_warm_up_records=200_000, compaction_alone_s=2,
+    compaction_beside_records=200_000, compaction_warm_ups=1, compaction_warm_up_records=200_000, compaction_alone_s=2,
     client_rounds=1, client_records=500_000, spark_records_100=200_000, spark_records_1024=50_000,
     cluster_rounds=1, cluster_records_100=300_000, cluster_records_1024=50_000, cluster_warm_up=600_000, cluster_heap="512m",
     scrape_rounds=1, scrape_s=6,

@@ -44,7 +44,12 @@ SCENARIOS: Mapping[str, Scenario] = {
     ),
     "groups": Scenario(coordinators.groups, lambda sizes: sizes.coordinator_rounds, before=coordinators.warm_up_groups),
     "partitions": Scenario(Bench.partitions),
-    "compaction": Scenario(compaction.compaction, lambda sizes: sizes.compaction_rounds, before=compaction.warm_up),
+    "compaction": Scenario(
+        compaction.beside_a_producer,
+        lambda sizes: sizes.compaction_rounds,
+        before=compaction.warm_up,
+        after=compaction.large_logs,
+    ),
     "client": Scenario(client.client, lambda sizes: sizes.client_rounds),
     "spark": Scenario(spark.spark),
 }
