@@ -48,7 +48,7 @@ def explained(sizes: Sizes) -> str:
     return (
         f"Compaction: a log is {records:,} records (beside a producer: {beside:,}) with {VALUE_SIZE} bytes of text under one of"
         f" {records // RECORDS_PER_KEY:,} keys (beside a producer: {beside // RECORDS_PER_KEY:,}), drawn at random, in batches"
-        f" of {RECORDS_PER_BATCH} and segments of {_SEGMENT_MB} MiB. Both brokers were sent the same batches and so have the same"
+        f" of {RECORDS_PER_BATCH} and segments of {_SEGMENT_MB} MiB. Both brokers were sent the same batches and have the same"
         " files, on the disk and in the page cache when the clean begins. MB and GB are those of the closed segments on disk,"
         " before the clean. One cleaner thread with 128 MiB for keys; CPU and memory are those of the broker and its child"
         " processes, memory at its peak"
