@@ -65,8 +65,7 @@ async def _list_one(
         if ctx.version == 0:
             result.old_style_offsets = _segment_starts(partition, asked.timestamp, asked.max_num_offsets)
             return result
-        limit = _limit(partition, request)
-        found = await _find(ctx, partition, asked.timestamp, limit)
+        found = await _find(ctx, partition, asked.timestamp, _limit(partition, request), request.replica_id >= 0)
         result.timestamp, result.offset, result.leader_epoch = found
     except KafkaError as problem:
         result.error_code = problem.error
@@ -80,9 +79,10 @@ def _limit(partition: Partition, request: ListOffsetsRequest) -> int:
     return partition.log.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.log.high_watermark
 
 
-async def _find(ctx: Context, partition: Partition, timestamp: int, limit: int) -> Found:
+async def _find(ctx: Context, partition: Partition, timestamp: int, limit: int, for_follower: bool) -> Found:
     log = partition.log
     if timestamp == LATEST:
+        _check_end(ctx, partition, for_follower)
         return Found(-1, limit, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return Found(-1, log.log_start_offset, log.leader_epochs.epoch_for(log.log_start_offset))
@@ -91,8 +91,15 @@ async def _find(ctx: Context, partition: Partition, timestamp: int, limit: int) 
     search = log.search_newest() if timestamp == MAX_TIMESTAMP else log.search_by_time(timestamp)
     found = await ctx.services.run_blocking(search)
     if found is None or found.offset >= limit:
+        _check_end(ctx, partition, for_follower)
         return NOT_FOUND
     return Found(found.timestamp, found.offset, found.leader_epoch)
+
+
+def _check_end(ctx: Context, partition: Partition, for_follower: bool) -> None:
+    """Raise where the end that a consumer would be told may lie before what it has read; version 5 brought a name for that."""
+    if not for_follower and not partition.knows_its_end:
+        raise KafkaError(Error.OFFSET_NOT_AVAILABLE if ctx.version >= 5 else Error.LEADER_NOT_AVAILABLE)
 
 
 def _segment_starts(partition: Partition, timestamp: int, count: int) -> list[int]:

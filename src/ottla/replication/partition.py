@@ -281,6 +281,12 @@ class Partition:
         if not self.is_leader and leader_only:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
 
+    @property
+    def knows_its_end(self) -> bool:
+        """Whether a leader knows at least as much to be committed as it began with. Until then its high watermark may lie
+        below what consumers of the leader before it have read, and must not be told to them as the end."""
+        return self.log.high_watermark >= self._epoch_start
+
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where an epoch ends in this log: the largest that is not above `epoch`; unknown where there is none."""
         return EpochEnd(*self.log.leader_epochs.end_offset_for(epoch, self.log.log_end_offset))
