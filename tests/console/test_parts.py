@@ -14,7 +14,7 @@ import pytest
 
 import ottla.console
 from ottla.client.decoding import SCHEMA
-from ottla.console.answers import BadRequest
+from ottla.console.asking import BadRequest
 from ottla.console.disks import dirty_share
 from ottla.console.history import History
 from ottla.console.payloads import shown
@@ -174,6 +174,10 @@ def test_no_text_can_become_markup() -> None:
         )
 
 
-def test_arrow_is_loaded_by_the_first_message_and_not_before() -> None:
-    program = "import sys, ottla.console.serving; sys.exit('pyarrow' in sys.modules)"
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [("ottla.console.serving", "pyarrow"), ("ottla.console.worker", "starlette"), ("ottla.console.jobs", "starlette")],
+)
+def test_what_one_process_needs_is_not_loaded_by_the_other(module: str, absent: str) -> None:
+    program = f"import sys, {module}; sys.exit({absent!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0

@@ -49,8 +49,12 @@ class ConsoleProcess:
         return self._process.pid
 
     def rss_mb(self) -> float:
-        with open(f"/proc/{self.pid}/status", encoding="ascii") as status:
-            return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmRSS"))
+        return _rss_mb(self.pid)
+
+    def reader_rss_mb(self) -> float:
+        """Of the process that reads messages; 0 while there is none."""
+        with open(f"/proc/{self.pid}/task/{self.pid}/children", encoding="ascii") as children:
+            return sum(_rss_mb(int(pid)) for pid in children.read().split())
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True, env={**os.environ, "NO_COLOR": "1"})
@@ -104,6 +108,11 @@ class ConsoleProcess:
         answer = self.request("GET", f"/api/{path}")
         assert answer.status == 200, answer
         return list(parse_events(answer.body.decode()))
+
+
+def _rss_mb(pid: int) -> float:
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmRSS"))
 
 
 def parse_events(text: str) -> Iterator[tuple[str, Any]]:

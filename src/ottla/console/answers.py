@@ -7,102 +7,27 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
+from inspect import iscoroutinefunction
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ottla.client.errors import AuthenticationFailed, BrokerUnreachable, UnsupportedByBroker
-from ottla.model import Error, KafkaError
+from ottla.console.asking import BadRequest, Body, status_of
+from ottla.model import KafkaError
 
 log = logging.getLogger("ottla.console")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-_STATUS = {
-    Error.UNKNOWN_TOPIC_OR_PARTITION: HTTPStatus.NOT_FOUND,
-    Error.GROUP_ID_NOT_FOUND: HTTPStatus.NOT_FOUND,
-    Error.TRANSACTIONAL_ID_NOT_FOUND: HTTPStatus.NOT_FOUND,
-    Error.TOPIC_ALREADY_EXISTS: HTTPStatus.CONFLICT,
-    Error.NON_EMPTY_GROUP: HTTPStatus.CONFLICT,
-    Error.GROUP_SUBSCRIBED_TO_TOPIC: HTTPStatus.CONFLICT,
-}
-
-
-class BadRequest(Exception):
-    """What was asked for cannot be meant, or not any more; the words say what is allowed."""
-
-    def __init__(self, why: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
-        super().__init__(why)
-        self.status = status
-
-
-class Body:
-    """What an action was given, field by field."""
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        self._fields = fields
-
-    def has(self, name: str) -> bool:
-        return self._fields.get(name) is not None
-
-    def text(self, name: str) -> str:
-        found = self._fields.get(name)
-        if not isinstance(found, str):
-            raise BadRequest(f"{name} is missing: it is a text.")
-        return found
-
-    def number(self, name: str, least: int = -(1 << 63), most: int = (1 << 63) - 1) -> int:
-        return number(name, self._fields.get(name), least, most)
-
-    def sequence(self, name: str) -> list[Any]:
-        found = self._fields.get(name, [])
-        if not isinstance(found, list):
-            raise BadRequest(f"{name} is not a list.")
-        return found
-
-    def items(self, name: str) -> list[Body]:
-        """A list of things that have fields themselves."""
-        found = self.sequence(name)
-        if not all(isinstance(one, dict) for one in found):
-            raise BadRequest(f"{name} is not a list of objects.")
-        return [Body(one) for one in found]
-
-    def mapping(self, name: str) -> dict[str, str]:
-        found = self._fields.get(name, {})
-        if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-            raise BadRequest(f"{name} does not give a text for each name.")
-        return found
-
-    def part(self, name: str) -> Body | None:
-        found = self._fields.get(name)
-        return Body(found) if isinstance(found, dict) else None
-
-    def confirmed(self, name: str) -> None:
-        """What cannot be taken back is confirmed by its name, here too: not only by the page."""
-        if self._fields.get("confirm") != name:
-            raise BadRequest(f"Not confirmed: type {name} to do it.")
-
-
-def number(name: str, given: object, least: int = -(1 << 63), most: int = (1 << 63) - 1) -> int:
-    """A whole number of a request, as a number or as text."""
-    try:
-        found = int(given) if isinstance(given, str | int) and not isinstance(given, bool) else None
-    except ValueError:
-        found = None
-    if found is None or not least <= found <= most:
-        raise BadRequest(f"{name} is not valid: allowed is a whole number from {least} to {most}.")
-    return found
-
 
 def reading(work: Callable[[Request], object]) -> Endpoint:
-    """An endpoint that answers with what `work` finds."""
+    """An endpoint that answers with what `work` finds. Unless that is a coroutine it may block."""
 
     async def endpoint(request: Request) -> Response:
-        return await _answer(lambda: work(request))
+        return await _answer(work, request)
 
     return endpoint
 
@@ -117,15 +42,15 @@ def acting(work: Callable[[Request, Body], object]) -> Endpoint:
             fields = None
         if not isinstance(fields, dict):
             return _problem(HTTPStatus.BAD_REQUEST, "The request is not a JSON object.")
-        body = Body(fields)
-        return await _answer(lambda: work(request, body))
+        return await _answer(work, request, Body(fields))
 
     return endpoint
 
 
-async def _answer(work: Callable[[], object]) -> Response:
+async def _answer(work: Callable[..., object], *given: object) -> Response:
     try:
-        return JSONResponse(await run_in_threadpool(work))
+        found = await work(*given) if iscoroutinefunction(work) else await run_in_threadpool(work, *given)
+        return JSONResponse(found)
     except BadRequest as problem:
         return _problem(problem.status, str(problem))
     except KafkaError as problem:
@@ -133,15 +58,6 @@ async def _answer(work: Callable[[], object]) -> Response:
     except Exception:
         log.exception("A request failed")
         return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The console failed at this; its log says where.")
-
-
-def status_of(problem: KafkaError) -> HTTPStatus:
-    """What a refusal of the cluster is called in HTTP."""
-    if isinstance(problem, BrokerUnreachable | AuthenticationFailed):
-        return HTTPStatus.BAD_GATEWAY
-    if isinstance(problem, UnsupportedByBroker):
-        return HTTPStatus.NOT_IMPLEMENTED
-    return _STATUS.get(problem.error, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 def _problem(status: HTTPStatus, why: str) -> Response:

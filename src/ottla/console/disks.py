@@ -9,7 +9,7 @@ from starlette.requests import Request
 from ottla.client.admin import configs
 from ottla.client.cluster import Cluster
 from ottla.console import state
-from ottla.console.answers import BadRequest, number
+from ottla.console.asking import BadRequest, number
 from ottla.console.segments import Directory, Segment, directories, segments
 from ottla.console.view import View
 from ottla.model import TopicPartition

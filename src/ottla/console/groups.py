@@ -14,7 +14,7 @@ from ottla.client.admin.offsets import EARLIEST, LATEST, list_offsets
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.console import state
-from ottla.console.answers import BadRequest, Body
+from ottla.console.asking import BadRequest, Body
 from ottla.console.history import History
 from ottla.console.resets import STRATEGIES, Ends, Step, plan, target_of
 from ottla.console.view import View, lag_of

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.console.answers import BadRequest, Body
+from ottla.console.asking import BadRequest, Body
 
 PREVIEW = 600
 """Bytes of a key or a value in a list; all of it comes when somebody opens the message."""

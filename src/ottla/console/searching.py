@@ -20,13 +20,13 @@ from ottla.client.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, find_off
 from ottla.client.cluster import Cluster
 from ottla.client.decoding import SCHEMA
 from ottla.client.reading import Reader, read
-from ottla.console.answers import BadRequest
+from ottla.console.asking import BadRequest
 from ottla.console.payloads import row
 from ottla.model import TopicPartition
 
 FIELDS = ("key", "value", "headers")
 MODES = ("contains", "exact", "regex")
-MAX_BYTES = 8 << 20
+MAX_BYTES = 4 << 20
 """Read ahead at most: enough to keep the kernel busy, and little beside what the process has anyway."""
 COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
 # Windows of a search backwards, in messages of each partition. A broker hands out whole batches: with many partitions even a

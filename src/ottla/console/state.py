@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from ottla.client.cluster import Cluster
 from ottla.client.settings import parse
+from ottla.console.process import ReaderProcess
 from ottla.console.sampler import Sampler
 from ottla.console.security import Rules
 
@@ -31,13 +32,18 @@ class Console:
     cluster: Cluster = field(init=False)
     """For what pages ask for. The sampler has its own, so that neither waits for the other."""
     sampler: Sampler = field(init=False)
+    reader: ReaderProcess = field(init=False)
+    """What has to do with messages is done there."""
 
     def __post_init__(self) -> None:
         settings = {"client.id": "ottla-console", **_PATIENCE, **self.settings}
         self.cluster = Cluster(parse(settings))
         self.sampler = Sampler(Cluster(parse({**settings, "default.api.timeout.ms": _SAMPLER_PATIENCE_MS})), self.period)
 
+        self.reader = ReaderProcess(settings)
+
     def close(self) -> None:
+        self.reader.close()
         self.sampler.close()
         self.cluster.close()
 

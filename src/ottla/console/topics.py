@@ -11,7 +11,7 @@ from ottla.client.admin import configs
 from ottla.client.admin.topics import create_partitions, create_topic, delete_topic
 from ottla.client.errors import UnknownTopic
 from ottla.console import state
-from ottla.console.answers import Body
+from ottla.console.asking import Body
 from ottla.console.history import History
 from ottla.console.view import View
 from ottla.model import NO_LEADER, TopicPartition

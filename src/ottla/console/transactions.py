@@ -11,7 +11,7 @@ from starlette.requests import Request
 from ottla.client.admin import transactions as admin
 from ottla.client.admin.hanging import ActiveProducer, hanging, older_than, open_transactions
 from ottla.console import state
-from ottla.console.answers import BadRequest, Body, number
+from ottla.console.asking import BadRequest, Body, number
 from ottla.console.view import View
 from ottla.model import NO_LEADER, TopicPartition
 
