@@ -15,11 +15,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING
 
 from ottla.client import Cluster, InvalidSetting
 from ottla.pipelines.frames import Frames, one_line, topic_options
+from ottla.pipelines.jvm import Jvm
 from ottla.pipelines.progress import Progress
 from ottla.pipelines.schemas import Schema, schema_of
 from ottla.pipelines.spec import Pipeline, Place, Problem, Refused, Sink, Source
@@ -52,7 +52,7 @@ class Running:
         self._schemas: dict[str, Schema] = {}
         self._starts: dict[str, str] = {}
         self.types: dict[str, dict[str, str]] = {}
-        self._java: Popen[bytes] | None = None
+        self._jvm: Jvm | None = None
         self._planned: list[tuple[Sink, DataFrame]] = []
         self._queries: list[tuple[StreamingQuery, Progress, Place]] = []
         directory.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ class Running:
 
     def build(self, spark: SparkSession) -> None:
         """Build every frame; raises `Refused`."""
-        self._java = getattr(spark.sparkContext._gateway, "proc", None)
+        self._jvm = Jvm.of(spark)
         frames = self.frames(spark)
         self.types = frames.types
         for source in self.pipeline.sources.values():
@@ -151,10 +151,7 @@ class Running:
 
     def spark_ended(self, within: float = 0) -> bool:
         """Whether Spark's own process is gone: then nothing in it can be asked any more."""
-        try:
-            return self._java is not None and self._java.wait(within) is not None
-        except TimeoutExpired:
-            return False
+        return self._jvm is not None and self._jvm.ended(within)
 
     def group(self, sink: Sink) -> str:
         """The group that lag tools see."""
