@@ -14,7 +14,7 @@ help:
 	@echo "make demo        a minute: a broker, a public client with figures, a pipeline on Spark with a chart"
 	@echo "make run         a broker in the foreground on 127.0.0.1:9092, and a console at http://127.0.0.1:8080"
 	@echo "make native      compile again what is compiled, after a change (test, soak and bench do so by themselves)"
-	@echo "make test        all tests (sets up Java and Apache Kafka's jars where it may)"
+	@echo "make test        all tests, JOBS=2 at a time (sets up Java and Apache Kafka's jars where it may)"
 	@echo "make test-quick  the tests that need no Java, in under two minutes"
 	@echo "make soak        the long form of the kill and fuzz tests"
 	@echo "make sim         simulated clusters with faults: SEEDS=1000 [FROM=n], or SEED=n [TRACE=1] for one"
@@ -37,10 +37,12 @@ demo: $(READY)
 run: $(READY)
 	@$(BIN)/ottla server --console
 
+# Two at a time: half of what the tests do is to wait. Files stay whole, and in their order: the short ones come last.
+JOBS ?= 2
 test: $(NATIVE)
 	@scripts/prepare java
 	@scripts/prepare browser
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 25
 
 test-quick: $(READY)
 	@$(BIN)/python -m pytest -m "not java and not slow"
