@@ -3,8 +3,9 @@
 Guards: one request is in hand at a time and the next is not looked at before it is answered, so answers keep the order of
 requests; while answers cannot leave because the client does not read, nothing more is looked at, so memory stays bounded. While
 a request is in hand at most one buffer is read ahead (which also notices a client that hung up); then the socket is left alone.
-Answers to requests that came in one piece leave in one piece. File regions go out with sendfile and never pass through Python,
-but for small ones, which leave in one piece with what surrounds them.
+Answers to requests that came in one piece leave in one piece, and small ones at the end of a turn of the loop that others
+share. File regions go out with sendfile and never pass through Python, but for small ones, which leave in one piece with what
+surrounds them.
 Life: opened by the acceptor, closed once, by either side; what waits on its behalf is discarded then.
 """
 
@@ -21,6 +22,7 @@ from typing import Any, Final, Protocol, cast
 
 from ottla.metrics import RequestCounters
 from ottla.network.buffers import SMALL, Buffer, BufferPool
+from ottla.network.readiness import Turn
 from ottla.replication.waiting import Pending
 from ottla.storage.slices import FileSlice
 
@@ -91,8 +93,8 @@ class Connection:
 
     __slots__ = (
         "_buffer", "_dispatch", "_ending", "_filled", "_http", "_in_hand", "_large", "_late_since", "_loop", "_max_request",
-        "_on_close", "_out", "_pool", "_processing", "_reading", "_sock", "_start", "_writing", "answering", "closed", "fd",
-        "host", "last_active", "listener", "port", "waiter",
+        "_on_close", "_out", "_pool", "_processing", "_put_off", "_reading", "_sock", "_start", "_turn", "_writing",
+        "answering", "closed", "fd", "host", "last_active", "listener", "port", "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -106,8 +108,9 @@ class Connection:
         max_request: int,
         on_close: Callable[[Connection], None],
         http: TakeOver | None = None,
+        turn: Turn | None = None,
     ) -> None:
-        """`http` takes the socket over from a client that turns out to speak HTTP."""
+        """`http` takes the socket over from a client that turns out to speak HTTP; `turn` is that of the loop, if any."""
         self._sock = sock
         self.fd = sock.fileno()
         self.host = str(address[0])
@@ -119,6 +122,7 @@ class Connection:
         self._max_request = max_request
         self._on_close = on_close
         self._http = http
+        self._turn = turn if turn is not None else Turn()
         self._late_since = 0.0
         self.answering: RequestCounters | None = None
         self._buffer: Buffer | None = None
@@ -127,6 +131,7 @@ class Connection:
         self._large = False
         self._in_hand = False
         self._processing = False
+        self._put_off = False
         self._reading = True
         self._ending = False
         self._writing = False
@@ -228,8 +233,13 @@ class Connection:
             self._start = self._filled = 0
             self._pool.give_back(buffer)
             self._buffer = None
-        if self._out and not self._writing:
-            self._flush()
+        out = self._out
+        if out and not self._writing:
+            if self._turn.shared and not self._ending and len(out[-1]) <= SMALL:
+                self._put_off = True
+                self._turn.put_off(self._flush)
+            else:
+                self._flush()
         if self._ending and not self._in_hand and not self._writing:
             self.close()
 
@@ -286,6 +296,7 @@ class Connection:
 
     def _flush(self) -> None:
         """Send what is to be sent, as far as the client takes it; the rest when it takes more."""
+        self._put_off = False
         out = self._out
         try:
             while out:
@@ -369,7 +380,7 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        if self._processing and self._out and not self._writing:
+        if (self._processing or self._put_off) and self._out and not self._writing:
             self._flush()  # a bad request does not take the answers to the good ones before it along
         self._loop.remove_reader(self.fd)
         self._loop.remove_writer(self.fd)

@@ -7,7 +7,7 @@ import select
 from functools import partial
 from typing import Any
 
-from ottla.network.readiness import Readiness
+from ottla.network.readiness import Readiness, Turn
 
 
 class BrokerLoop(asyncio.SelectorEventLoop):
@@ -16,7 +16,8 @@ class BrokerLoop(asyncio.SelectorEventLoop):
     def __init__(self, readiness: Readiness) -> None:
         super().__init__(readiness)  # type: ignore[arg-type]  # all that asyncio asks of a selector
         self._readiness = readiness
-        readiness.failed = self._callback_failed
+        self.turn = readiness.turn
+        self.turn.failed = self._callback_failed
 
     def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:  # type: ignore[override]
         self._readiness.set_reader(fd, partial(callback, *args) if args else callback)
@@ -32,6 +33,11 @@ class BrokerLoop(asyncio.SelectorEventLoop):
 
     def _callback_failed(self, problem: Exception) -> None:
         self.call_exception_handler({"message": "A reader or writer of a socket failed", "exception": problem})
+
+
+def turn_of(loop: asyncio.AbstractEventLoop) -> Turn:
+    """What can be put off on this loop; on others than the broker's own nothing can."""
+    return loop.turn if isinstance(loop, BrokerLoop) else Turn()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

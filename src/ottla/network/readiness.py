@@ -3,8 +3,11 @@
 asyncio turns each ready socket into a key, the key into a handle, and the handle into a call in a context of its own; that is
 half of what it costs the broker to wake up for a request. Here the call is made on the spot. Everything that asyncio registers
 for itself (its own wake-up pipe, connections under way) takes asyncio's way.
+
+What one poll found is a `Turn`: where many sockets had something to say, the answers to them are put off to its end.
 Guards: a socket for which nobody waits is not watched at all, or a peer that hung up would be reported for ever; a reader or
-writer that fails harms no other; one that is taken away while others run is not called any more.
+writer that fails harms no other; one that is taken away while others run is not called any more; nothing
+that was put off is still to be done when the loop goes on to anything else.
 """
 
 from __future__ import annotations
@@ -19,15 +22,49 @@ from typing import Any, Final
 _IN: Final = 1
 _OUT: Final = 4
 
+_MOST_PUT_OFF: Final = 16
+"""So many answers at most wait for each other: the first of them must not wait for all that a thousand clients asked."""
+
 Ready = Callable[[], None]
+
+
+class Turn:
+    """The calls of readers and writers that one poll leads to, and what is put off to their end.
+
+    A client that is sent its answer wakes up, and on a busy broker it has gone to sleep again before the next one gets its
+    own. Answers that leave in a row find everybody awake.
+    """
+
+    __slots__ = ("_put_off", "failed", "shared")
+
+    def __init__(self) -> None:
+        self.failed: Callable[[Exception], None] = _raised
+        """What is done about a reader or writer that raises."""
+        self.shared = False
+        """Whether the poll found several sockets: only then there is an end that comes after others."""
+        self._put_off: list[Ready] = []
+
+    def put_off(self, work: Ready) -> None:
+        """Do this at the end."""
+        self._put_off.append(work)
+        if len(self._put_off) >= _MOST_PUT_OFF:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Do now what was put off."""
+        put_off, self._put_off = self._put_off, []
+        for work in put_off:
+            try:
+                work()
+            except Exception as problem:
+                self.failed(problem)
 
 
 class Readiness:
     """The selector of one loop."""
 
     def __init__(self) -> None:
-        self.failed: Callable[[Exception], None] = _raised
-        """What is done about a reader or writer that raises."""
+        self.turn = Turn()
         self._epoll: Any = select.epoll()
         self._keys: dict[int, SelectorKey] = {}
         self._readers: dict[int, Ready] = {}
@@ -95,6 +132,8 @@ class Readiness:
             ready: list[tuple[int, int]] = self._epoll.poll(wait, most if most > 0 else 1)
         except InterruptedError:
             return found
+        turn = self.turn
+        turn.shared = len(ready) > 1
         for fd, event in ready:
             key = self._keys.get(fd)
             if key is None:
@@ -102,6 +141,9 @@ class Readiness:
             else:
                 events = (EVENT_WRITE if event & ~_IN else 0) | (EVENT_READ if event & ~_OUT else 0)
                 found.append((key, events & key.events))
+        if turn.shared:
+            turn.shared = False
+            turn.catch_up()
         return found
 
     def _call(self, fd: int, event: int) -> None:
@@ -115,7 +157,7 @@ class Readiness:
                 if writer is not None:
                     writer()
         except Exception as problem:
-            self.failed(problem)
+            self.turn.failed(problem)
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
         fd = _descriptor(fileobj)

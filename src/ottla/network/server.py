@@ -16,6 +16,7 @@ from collections import Counter
 from ottla.config import BrokerConfig, Listener
 from ottla.network.buffers import BufferPool
 from ottla.network.connection import Connection, Dispatcher, TakeOver
+from ottla.network.loop import turn_of
 
 log = logging.getLogger("ottla.network")
 
@@ -33,6 +34,7 @@ class Server:
         self._config = config
         self._loop = loop
         self._pool = BufferPool()
+        self._turn = turn_of(loop)
         self._sockets: list[tuple[socket.socket, str]] = []
         self._http_listeners = config.names("metrics.listener.names")
         self._per_host: Counter[str] = Counter()
@@ -117,7 +119,9 @@ class Server:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
         maximum = self._config.integer("socket.request.max.bytes")
         http = self.http if "*" in self._http_listeners or name in self._http_listeners else None
-        connection = Connection(sock, address, name, self._loop, self._pool, self._dispatch, maximum, self._closed, http)
+        connection = Connection(
+            sock, address, name, self._loop, self._pool, self._dispatch, maximum, self._closed, http, self._turn
+        )
         self.accepted += 1
         self.connections.add(connection)
         self._per_host[connection.host] += 1

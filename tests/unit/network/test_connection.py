@@ -14,6 +14,7 @@ import pytest
 
 from ottla.network.buffers import LARGE, SMALL, BufferPool
 from ottla.network.connection import Connection, Part
+from ottla.network.readiness import Turn
 from ottla.storage.slices import FileSlice, SegmentFile
 
 MAX_REQUEST = 8 << 20
@@ -31,7 +32,7 @@ def body(number: int, size: int = 8) -> bytes:
 class Pair:
     """A connection and its client. `dispatch` sees every frame; without one, each is echoed at once."""
 
-    def __init__(self, dispatch: Callable[[Connection, bytes], None] | None = None) -> None:
+    def __init__(self, dispatch: Callable[[Connection, bytes], None] | None = None, turn: Turn | None = None) -> None:
         ours, self.client = socket.socketpair()
         ours.setblocking(False)
         self.client.setblocking(False)
@@ -41,8 +42,9 @@ class Pair:
         self.closed: list[Connection] = []
         self._act = dispatch or (lambda connection, data: connection.answer([frame(data)]))
         self.connection = Connection(
-            ours, ("10.0.0.1", 4711), "PLAINTEXT", self.loop, self.pool, self._dispatch, MAX_REQUEST, self.closed.append
-        )
+            ours, ("10.0.0.1", 4711), "PLAINTEXT", self.loop, self.pool, self._dispatch, MAX_REQUEST, self.closed.append,
+            turn=turn,
+        )  # fmt: skip
 
     def _dispatch(self, connection: Connection, view: memoryview) -> None:
         data = bytes(view)
@@ -360,3 +362,103 @@ def test_the_pool_keeps_a_few_buffers_and_no_more() -> None:
 def test_room_grows_with_what_has_come(have: int) -> None:
     buffer = BufferPool().take_for(1 << 30, have)
     assert have < buffer.size <= max(2 * have, 2 * LARGE)
+
+
+# ---- the end of a turn ---------------------------------------------------------------------------------------------------
+
+
+def shared_turn() -> Turn:
+    """That of a poll which found others too."""
+    turn = Turn()
+    turn.shared = True
+    return turn
+
+
+def nothing_has_come(pair: Pair) -> bool:
+    try:
+        return not pair.client.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+
+
+def in_a_shared_turn(steps: Callable[[Pair, Turn], Awaitable[None]], dispatch: Callable[..., None] | None = None) -> None:
+    async def run() -> None:
+        turn = shared_turn()
+        pair = Pair(dispatch, turn)
+        try:
+            await steps(pair, turn)
+        finally:
+            pair.end()
+
+    asyncio.run(run())
+
+
+def test_small_answers_leave_at_the_end_of_a_turn_that_is_shared() -> None:
+    async def steps(pair: Pair, turn: Turn) -> None:
+        await pair.send(frame(body(1)) + frame(body(2)))
+        await pair.settle()
+        assert pair.frames == [body(1), body(2)], "the requests are carried out at once"
+        assert nothing_has_come(pair)
+        turn.catch_up()
+        answers = frame(body(1)) + frame(body(2))
+        assert await pair.receive(len(answers)) == answers
+        turn.shared = False
+        await pair.send(frame(body(3)))
+        assert await pair.receive(len(frame(body(3)))) == frame(body(3))
+
+    in_a_shared_turn(steps)
+
+
+def test_a_large_answer_waits_for_nobody() -> None:
+    async def steps(pair: Pair, turn: Turn) -> None:
+        await pair.send(frame(body(1)))
+        assert await pair.receive(len(frame(bytes(SMALL)))) == frame(bytes(SMALL))
+
+    in_a_shared_turn(steps, lambda connection, _data: connection.answer([frame(bytes(SMALL))]))
+
+
+def test_what_was_put_off_leaves_before_the_connection_closes() -> None:
+    async def steps(pair: Pair, turn: Turn) -> None:
+        await pair.send(frame(body(1)))
+        await pair.settle()
+        pair.connection.close()
+        assert await pair.receive(100) == frame(body(1)), "and then the end"
+        turn.catch_up()
+
+    in_a_shared_turn(steps)
+
+
+def test_an_answer_from_elsewhere_takes_along_what_was_put_off() -> None:
+    """A request that waited is answered by somebody else, between the end of our part of the turn and its own end."""
+    waiting: list[Connection] = []
+
+    def dispatch(connection: Connection, data: bytes) -> None:
+        if data == body(2):
+            waiting.append(connection)
+        else:
+            connection.answer([frame(data)])
+
+    async def steps(pair: Pair, turn: Turn) -> None:
+        await pair.send(frame(body(1)) + frame(body(2)))
+        await pair.settle()
+        assert nothing_has_come(pair)
+        waiting[0].answer([frame(body(2))])
+        answers = frame(body(1)) + frame(body(2))
+        assert await pair.receive(len(answers)) == answers
+        turn.catch_up()
+        await pair.settle()
+        assert nothing_has_come(pair)
+
+    in_a_shared_turn(steps, dispatch)
+
+
+def test_a_client_that_hung_up_gets_its_answer_all_the_same() -> None:
+    async def steps(pair: Pair, turn: Turn) -> None:
+        await pair.send(frame(body(1)))
+        pair.client.shutdown(socket.SHUT_WR)
+        await pair.settle()
+        turn.catch_up()
+        assert await pair.receive(100) == frame(body(1))
+        assert pair.closed == [pair.connection]
+
+    in_a_shared_turn(steps)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
 
-from ottla.network.loop import new_event_loop
+from ottla.network.loop import new_event_loop, turn_of
+from ottla.network.readiness import Turn
 
 
 def run(story: Callable[[asyncio.AbstractEventLoop, socket.socket, socket.socket], Coroutine[Any, Any, None]]) -> None:
@@ -135,3 +137,82 @@ def test_asyncios_own_sockets_work_beside(closed_early: bool) -> None:
         assert await loop.run_in_executor(None, lambda: 7) == 7
 
     run(story)
+
+
+def test_what_is_put_off_is_done_when_all_had_their_turn() -> None:
+    async def story(loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
+        done: list[str] = []
+        turn = turn_of(loop)
+
+        def reader(name: str, sock: socket.socket) -> Callable[[], None]:
+            def read() -> None:
+                sock.recv(100)
+                assert turn.shared
+                turn.put_off(lambda: done.append(f"after {name}"))
+                done.append(name)
+
+            return read
+
+        loop.add_reader(ours.fileno(), reader("ours", ours))
+        loop.add_reader(theirs.fileno(), reader("theirs", theirs))
+        theirs.send(b"x")
+        ours.send(b"x")
+        loop.call_soon(done.append, "the rest of the loop")
+        await turns()
+        first, second = ("ours", "theirs") if done[0] == "ours" else ("theirs", "ours")
+        assert done == [first, second, f"after {first}", f"after {second}", "the rest of the loop"]
+        assert not turn.shared
+        loop.remove_reader(ours.fileno())
+        loop.remove_reader(theirs.fileno())
+
+    run(story)
+
+
+def test_who_is_called_alone_has_nothing_to_wait_for() -> None:
+    async def story(loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
+        shared: list[bool] = []
+
+        def read() -> None:
+            ours.recv(100)
+            shared.append(turn_of(loop).shared)
+
+        loop.add_reader(ours.fileno(), read)
+        theirs.send(b"x")
+        await turns()
+        assert shared == [False]
+        loop.remove_reader(ours.fileno())
+
+    run(story)
+
+
+def test_nobody_waits_for_many_others() -> None:
+    turn = Turn()
+    done: list[int] = []
+    for number in range(40):
+        turn.put_off(partial(done.append, number))
+    assert done == [*range(32)], "sixteen at a time"
+    turn.catch_up()
+    assert done == [*range(40)]
+
+
+def test_what_fails_at_the_end_of_a_turn_harms_no_other() -> None:
+    turn = Turn()
+    problems: list[Exception] = []
+    done: list[str] = []
+    turn.failed = problems.append
+    turn.put_off(lambda: done.append("one"))
+    turn.put_off(partial(int, "no number"))
+    turn.put_off(lambda: done.append("two"))
+    turn.catch_up()
+    assert done == ["one", "two"]
+    assert [type(problem) for problem in problems] == [ValueError]
+    turn.catch_up()
+    assert done == ["one", "two"]
+
+
+def test_other_loops_have_no_turns() -> None:
+    loop = asyncio.SelectorEventLoop()
+    try:
+        assert not turn_of(loop).shared
+    finally:
+        loop.close()
