@@ -26,7 +26,11 @@ from ottla.records.batch import (
 )
 from ottla.records.kernel import plain_records
 
-_HEADER: Final = Struct(">qiibIhiqqqhii")
+try:
+    from ottla.records._header import seal
+except ImportError:
+    from ottla.records._header_twin import seal
+
 _UINT32: Final = Struct(">I")
 _MARKER_BATCH: Final = Struct(">qiibIhiqqqhii5shhBhix")  # all of it, to the count of headers of its one record
 
@@ -42,12 +46,7 @@ def plain_batch(
 ) -> bytearray:
     """One uncompressed batch of `rows`; a row without a value is a tombstone."""
     batch = plain_records(rows, HEADER_SIZE)
-    count = len(rows)
-    _HEADER.pack_into(
-        batch, 0, 0, len(batch) - LOG_OVERHEAD, -1, MAGIC_V2, 0, attributes, count - 1, timestamp, timestamp,
-        producer_id, producer_epoch, base_sequence, count,
-    )  # fmt: skip
-    _UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+    seal(batch, len(rows), timestamp, producer_id, producer_epoch, base_sequence, attributes)
     return batch
 
 
