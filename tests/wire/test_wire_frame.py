@@ -21,6 +21,7 @@ from ottla.wire.apis.groups import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.apis.versions import ApiVersionsResponse
 from ottla.wire.frame import (
     RequestHeader,
+    _read_thoroughly,
     decode_response,
     encode_request,
     encode_response,
@@ -94,6 +95,20 @@ def test_any_bytes_as_a_header(frame: bytes) -> None:
     except Malformed:
         return
     assert 8 <= pos <= len(frame)
+
+
+@given(st.binary(max_size=40) | st.builds(
+    lambda key, version, size, rest: struct.pack(">hhih", key, version, 9, size) + rest,
+    st.integers(-1, 80), st.integers(-1, 14), st.integers(-2, 12), st.binary(max_size=14) | st.text(max_size=8).map(str.encode),
+))  # fmt: skip
+def test_the_quick_way_is_never_another(frame: bytes) -> None:
+    outcomes: list[object] = []
+    for read in (read_request_header, _read_thoroughly):
+        try:
+            outcomes.append(read(memoryview(frame)))
+        except Malformed as problem:
+            outcomes.append(str(problem))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_responses_come_back() -> None:

@@ -19,7 +19,7 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 import struct
 
@@ -522,3 +522,44 @@ cdef int write_all_tags(Plan plan, Writer *w, object item) except -1:
         put_uvarint(w, len(payload))
         put_buffer(w, payload)
     return 0
+
+
+# ---- the header of a request ---------------------------------------------------------------------------------------------
+
+cdef bytes _client_bytes = b""
+cdef object _client = ""
+
+
+def plain_header(buf, versions):
+    """`(key, version, correlation id, client id, where the body begins)`; None for whatever takes a second look (`frame`).
+
+    `versions` says of a key in which versions its header has tagged fields; here there are none in it.
+    """
+    global _client_bytes, _client
+    cdef Py_buffer view
+    cdef const uint8_t *p
+    cdef int key, version, size, first, last
+    cdef Py_ssize_t pos
+    PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
+    try:
+        p = <const uint8_t *>view.buf
+        if view.len < 11:
+            return None
+        key, version, size = <int16_t>ottla_u16(p), <int16_t>ottla_u16(p + 2), <int16_t>ottla_u16(p + 8)
+        pos = 10 + size
+        if size < 0 or pos >= view.len:
+            return None
+        first, last = versions[key]
+        if first <= version <= last:
+            if p[pos]:
+                return None
+            pos += 1
+        # Those who ask have few names, and mostly one: the text is made anew only for another one.
+        if size != PyBytes_GET_SIZE(_client_bytes) or memcmp(p + 10, PyBytes_AS_STRING(_client_bytes), size):
+            _client = PyUnicode_DecodeUTF8(<const char *>p + 10, size, NULL)
+            _client_bytes = PyBytes_FromStringAndSize(<const char *>p + 10, size)
+        return key, version, <int32_t>ottla_u32(p + 4), _client, pos
+    except UnicodeDecodeError:
+        return None
+    finally:
+        PyBuffer_Release(&view)

@@ -11,6 +11,7 @@ import struct
 from typing import Any, Final
 
 from ottla.wire.apis import REQUESTS, ApiKey
+from ottla.wire.native import plain_header
 from ottla.wire.primitives import Buffer, Malformed, read_tags, read_uvarint
 from ottla.wire.schema import Request, Response
 
@@ -70,6 +71,16 @@ def read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
 
     Of a key or version that we do not know only the part that is the same in all is read: its sender still has to be told.
     """
+    plain = plain_header(buf, _tagged_versions)
+    if plain is not None:
+        key, version, correlation, client, pos = plain
+        if key != _CONTROLLED_SHUTDOWN:
+            return RequestHeader(key, version, correlation, client), pos
+    return _read_thoroughly(buf)
+
+
+def _read_thoroughly(buf: Buffer) -> tuple[RequestHeader, int]:
+    """A header of any form, or one with which something is wrong."""
     try:
         key, version, correlation, length = _WITH_CLIENT.unpack_from(buf, 0)
     except struct.error:

@@ -6,20 +6,28 @@ Both give the same objects and the same bytes, and refuse the same; the tests ho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.wire import decoder, encoder
 
 if TYPE_CHECKING:
+    from ottla.wire.primitives import Buffer
     from ottla.wire.schema import Decode, Encode, Field, Parts, Struct
 
 try:
-    from ottla.wire._codec import KINDS, Plan
+    from ottla.wire._codec import KINDS, Plan, plain_header
 
     NATIVE = True
 except ImportError:
     NATIVE = False
+
+    def plain_header(buf: Buffer, versions: Mapping[int, tuple[int, int]]) -> tuple[int, int, int, str, int] | None:
+        """Here every header of a request is looked at in the thorough way (`frame`)."""
+        return None
+
+
+__all__ = ["NATIVE", "decoder_of", "encoder_of", "parts_encoder_of", "plain_header"]
 
 _NOTHING = object()
 
