@@ -15,7 +15,16 @@ from setuptools.command.build_ext import build_ext
 
 REQUIRED = os.environ.get("OTTLA_REQUIRE_NATIVE", "") not in ("", "0")
 BUILDING = {"bdist_wheel", "build", "build_ext", "editable_wheel"}
-KERNEL = ("records._columns", "records._kernel", "records._offset_map", "records._rows", "wire._codec")
+KERNEL = (
+    "coordinator._offset_rows",
+    "records._columns",
+    "records._header",
+    "records._kernel",
+    "records._offset_map",
+    "records._rows",
+    "wire._codec",
+    "wire._commits",
+)
 _COMPILED = runpy.run_path("src/ottla/compiled.py")
 MODULES: tuple[str, ...] = _COMPILED["MODULES"]
 LIBRARY: str = _COMPILED["LIBRARY"]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+from types import ModuleType
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.wire import _commits_twin, plain_commit
 from ottla.wire.apis.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -14,8 +18,16 @@ from ottla.wire.apis.group_offsets import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from ottla.wire.plain_commit import PlainCommit, all_in, read_plain_commit
+from ottla.wire.plain_commit import PlainCommit, partitions_of, read_plain_commit
 from ottla.wire.schema import Malformed
+
+try:
+    from ottla.wire import _commits
+except ImportError:
+    _commits = None  # type: ignore[assignment]
+
+native = pytest.mark.skipif(_commits is None, reason="the native codec is not built: python setup.py build_ext --inplace")
+BOTH = [pytest.param(_commits_twin, id="twin"), pytest.param(_commits, id="native", marks=native)]
 
 NAMES = st.text(max_size=20)
 PARTITIONS = st.builds(
@@ -86,7 +98,43 @@ def test_a_lie_about_the_number_of_partitions_is_not_plain() -> None:
         OffsetCommitRequest.decoder(8)(data, 0)
 
 
-def test_partitions_that_are_there() -> None:
-    plain = PlainCommit("g", -1, "", None, [("t", [(0, 1, -1, 1, 0), (3, 1, -1, 1, 0)])])
-    assert all_in(plain.topics[0][1], {0: "", 3: ""})
-    assert not all_in(plain.topics[0][1], {0: ""})
+def row(partition: int) -> bytes:
+    return struct.pack(">iqiBB", partition, 1, -1, 1, 0)
+
+
+def test_what_is_native_is_used() -> None:
+    assert plain_commit.read_plain is (_commits_twin if _commits is None else _commits).read_plain
+
+
+@pytest.mark.parametrize("k", BOTH)
+def test_partitions_that_are_there(k: ModuleType) -> None:
+    assert k.all_in(b"", {})
+    assert k.all_in(row(0) + row(-1), {0: "", -1: ""})
+    assert not k.all_in(row(0) + row(3), {0: ""})
+    assert not k.all_in(row(3) + row(0), {0: ""})
+
+
+@native
+@given(REQUESTS, st.data())
+def test_the_native_reader_is_the_twin(request: OffsetCommitRequest, data: st.DataObject) -> None:
+    """On what is sound, cut at any place, changed at any place, or followed by others; from any start on."""
+    sound = request.encoder(8)(request)
+    at = data.draw(st.integers(0, len(sound) - 1))
+    changed = sound[:at] + bytes([data.draw(st.integers(0, 255))]) + sound[at + 1 :]
+    for given_bytes in (sound, sound[:at], changed, sound + b"\0"):
+        assert _commits.read_plain(given_bytes, 0) == _commits_twin.read_plain(given_bytes, 0)
+        assert _commits.read_plain(memoryview(b"12" + given_bytes), 2) == _commits_twin.read_plain(b"12" + given_bytes, 2)
+    fields = _commits.read_plain(sound, 0)
+    if fields is not None:
+        assert _commits.taken(fields[-1]) == _commits_twin.taken(fields[-1])
+
+
+@pytest.mark.parametrize("k", BOTH)
+def test_a_body_that_begins_beyond_the_frame_is_not_plain(k: ModuleType) -> None:
+    assert k.read_plain(b"abc", 4) is None
+    assert k.read_plain(b"", 0) is None
+
+
+def test_partitions_one_by_one() -> None:
+    plain = PlainCommit("g", -1, "", None, [("t", row(0) + row(3))])
+    assert partitions_of(plain.topics[0][1]) == [(0, 1, -1, 1, 0), (3, 1, -1, 1, 0)]

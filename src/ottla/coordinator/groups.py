@@ -15,6 +15,7 @@ from ottla.clock import Clock
 from ottla.coordinator import classic_groups, consumer_groups, consumer_membership, membership, record_format
 from ottla.coordinator.appending import Journal, Writer
 from ottla.coordinator.classic_groups import ClassicGroups
+from ottla.coordinator.commits import Commits, group_for
 from ottla.coordinator.consumer_draft import ClusterTopics
 from ottla.coordinator.consumer_group import ConsumerGroup
 from ottla.coordinator.consumer_groups import ConsumerGroups
@@ -30,13 +31,11 @@ from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.group_state import CONSUMER, Group, State
 from ottla.coordinator.membership import Join, Leaver, Sync
 from ottla.coordinator.offsets import Commit, commit_records, tombstones
-from ottla.coordinator.plain_offsets import PlainOffsets
 from ottla.coordinator.rebalance import JoinResult, SyncResult
 from ottla.coordinator.records import CommittedOffset, Record
 from ottla.coordinator.runtime import Handle, Offload, Runtime, Timer
 from ottla.coordinator.settings import GroupSettings
 from ottla.model import NO_TIMESTAMP, Error, KafkaError, TopicPartition
-from ottla.wire.plain_commit import PlainCommit
 
 TOPIC = "__consumer_offsets"
 
@@ -71,6 +70,7 @@ class GroupCoordinator:
             journal, clock, record_format, GroupShard, loaded=self._loaded, retired=self._retired, offload=offload
         )
         self._classic = ClassicGroups(settings, clock, self._runtime, timer, new_member_id)
+        self.commits = Commits(clock, self._runtime, self._classic.turn)
         self._consumer = ConsumerGroups(settings, clock, self._runtime, timer, topics, self._classic.perform, new_consumer_id)
         self._retention_timer: Handle | None = None
         self._expiring: asyncio.Task[None] | None = None
@@ -184,30 +184,10 @@ class GroupCoordinator:
         retention_ms: int = -1,
         knows_epochs: bool = True,
     ) -> Committing:
-        """OffsetCommit: raises where none of the offsets can be committed."""
-        shard = self._committing(group_id, generation, member_id, instance_id, knows_epochs=knows_epochs)
+        """OffsetCommit: raises where none of the offsets can be committed. Plain ones take a shorter way (`commits`)."""
+        shard = self.commits.shard_for(group_id, generation, member_id, instance_id, knows_epochs=knows_epochs)
         records, refused = commit_records(self._settings, self._clock.now_ms(), group_id, commits, retention_ms)
         return Committing(self._runtime.write_now(shard.partition, records), refused)
-
-    def commit_plain(self, commit: PlainCommit, *, knows_epochs: bool) -> asyncio.Future[None] | None:
-        """The same of offsets without metadata, which are never refused for themselves: None where they are safe."""
-        group_id = commit.group_id
-        shard = self._committing(group_id, commit.generation, commit.member_id, commit.instance_id, knows_epochs=knows_epochs)
-        return self._runtime.write_now(shard.partition, PlainOffsets(group_id, commit.topics, self._clock.now_ms()))
-
-    def _committing(
-        self, group_id: str, generation: int, member_id: str, instance_id: str | None, *, knows_epochs: bool
-    ) -> GroupShard:
-        """The shard of a group, where this client may commit for it."""
-        shard = self._shard(group_id, allow_unnamed=True)
-        consumer_group = shard.consumer_groups.get(group_id) if shard.consumer_groups else None
-        if consumer_group is not None:
-            consumer_membership.check_commit(consumer_group, member_id, generation, knows_epochs=knows_epochs)
-            return shard
-        group = _committing(shard, group_id, generation)
-        if generation >= 0 or group.state is not State.EMPTY:
-            membership.check_commit(self._classic.turn(), group, member_id, instance_id, generation)
-        return shard
 
     def commit_in_transaction(
         self,
@@ -225,7 +205,7 @@ class GroupCoordinator:
         if consumer_group is not None:
             consumer_membership.check_transactional_commit(consumer_group, member_id, instance_id, generation)
         else:
-            group = _committing(shard, group_id, generation)
+            group = group_for(shard, group_id, generation)
             membership.check_transactional_commit(self._classic.turn(), group, member_id, instance_id, generation)
         records, refused = commit_records(self._settings, self._clock.now_ms(), group_id, commits, NO_TIMESTAMP)
         return Committing(self._runtime.write_now(shard.partition, records, writer), refused)
@@ -369,14 +349,4 @@ def _known(shard: GroupShard, group_id: str, otherwise: Error) -> Group:
     group = shard.groups.get(group_id)
     if group is None:
         raise KafkaError(otherwise, f"there is no group {group_id}")
-    return group
-
-
-def _committing(shard: GroupShard, group_id: str, generation: int) -> Group:
-    """The classic group that someone commits for; who is no member may make it by that."""
-    group = shard.groups.get(group_id)
-    if group is None:
-        if generation >= 0:
-            raise KafkaError(Error.ILLEGAL_GENERATION, f"there is no group {group_id}")
-        group = shard.groups[group_id] = Group(group_id)
     return group

@@ -11,17 +11,17 @@ from struct import Struct
 from typing import Final
 
 from ottla.coordinator.records import CommittedOffset, OffsetRecord
-from ottla.model import NO_TIMESTAMP, TopicPartition
-from ottla.wire.plain_commit import PlainPartition
+from ottla.model import TopicPartition
+from ottla.wire.plain_commit import partitions_of
+
+try:
+    from ottla.coordinator._offset_rows import append_rows, put_into
+except ImportError:
+    from ottla.coordinator._offset_rows_twin import append_rows, put_into
 
 _KEY: Final = 1
-_VALUE: Final = 3
 _HEAD: Final = Struct(">hh")
 _LENGTH: Final = Struct(">h")
-_NUMBER: Final = Struct(">i")
-_PLAIN_VALUE: Final = Struct(">hqihq")
-_KNOWN: Final = 1024
-_NUMBERS: Final = tuple(_NUMBER.pack(number) for number in range(_KNOWN))
 
 
 class PlainOffsets:
@@ -29,36 +29,29 @@ class PlainOffsets:
 
     __slots__ = ("group_id", "now_ms", "topics")
 
-    def __init__(self, group_id: str, topics: list[tuple[str, list[PlainPartition]]], now_ms: int) -> None:
+    def __init__(self, group_id: str, topics: list[tuple[str, bytes]], now_ms: int) -> None:
         self.group_id = group_id
         self.topics = topics
         self.now_ms = now_ms
 
     def rows(self) -> list[tuple[bytes, bytes | None]]:
         """Keys and values."""
-        rows: list[tuple[bytes, bytes | None]] = []
-        now = self.now_ms
-        for topic, partitions in self.topics:
-            head = key_head(self.group_id, topic)
-            for number, offset, leader_epoch, _, _ in partitions:
-                end = _NUMBERS[number] if 0 <= number < _KNOWN else _NUMBER.pack(number)
-                rows.append((head + end, _PLAIN_VALUE.pack(_VALUE, offset, leader_epoch, 0, now)))
-        return rows
+        found: list[tuple[bytes, bytes | None]] = []
+        for topic, rows in self.topics:
+            append_rows(found, key_head(self.group_id, topic), rows, self.now_ms)
+        return found
 
     def put_into(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
         """Set them in the table of their group."""
-        now = self.now_ms
-        for topic, partitions in self.topics:
-            for number, offset, leader_epoch, _, _ in partitions:
-                value = tuple.__new__(CommittedOffset, (offset, leader_epoch, "", now, NO_TIMESTAMP))
-                offsets[tuple.__new__(TopicPartition, (topic, number))] = value
+        for topic, rows in self.topics:
+            put_into(offsets, topic, rows, self.now_ms)
 
     def records(self) -> list[OffsetRecord]:
         """One by one."""
         return [
             OffsetRecord(self.group_id, TopicPartition(topic, number), CommittedOffset(offset, leader_epoch, "", self.now_ms))
-            for topic, partitions in self.topics
-            for number, offset, leader_epoch, _, _ in partitions
+            for topic, rows in self.topics
+            for number, offset, leader_epoch, _, _ in partitions_of(rows)
         ]
 
 

@@ -80,7 +80,7 @@ async def test_describe(wire):
     assert (group.assignor_name, group.authorized_operations) == ("range", 328)
     (member,) = group.members
     assert (member.member_id, member.instance_id, member.rack_id, member.member_epoch) == ("m", "i", "r", 1)
-    assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
+    assert (member.client_id, member.client_host) == ("client", "/10.1.1.1")
     assert (list(member.subscribed_topic_names), member.subscribed_topic_regex) == (["t"], "")
     for assignment in (member.assignment, member.target_assignment):
         assert [(one.topic_name, list(one.partitions)) for one in assignment.topic_partitions] == [("t", [0, 1, 2, 3])]

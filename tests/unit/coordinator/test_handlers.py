@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 import ottla.api.groups  # noqa: F401 - declares the handlers
-from ottla.api.registry import ERROR_SHAPES, HANDLERS
-from ottla.metadata.image import Endpoint, Image, PartitionState, TopicImage
+from ottla.api.registry import ERROR_SHAPES, HANDLERS, LATER, Context
+from ottla.metadata.image import BrokerImage, Endpoint, Image, PartitionState, TopicImage
+from ottla.metrics import RequestCounters
 from ottla.model import Error, KafkaError
 from ottla.wire.apis import RESPONSES
 from ottla.wire.apis.group_offsets import (
@@ -36,15 +37,12 @@ from ottla.wire.apis.groups import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+from ottla.wire.frame import RequestHeader, decode_response
+from unit.api.handler_kit import FakePeer
 
 ONE = PartitionState(leader=1, leader_epoch=0, isr=(1,), replicas=(1,))
 TOPICS = {name: TopicImage(name, bytes(16), {0: ONE, 1: ONE}) for name in ("t", "__consumer_offsets")}
-
-
-async def _later(wait, _request, finish):
-    """What a plain handler leaves to be done when its record is safe."""
-    await asyncio.wait([wait])
-    return finish()
+BROKERS = {1: BrokerImage(1, {FakePeer.listener: Endpoint("localhost", 9092)})}
 
 
 class Wire:
@@ -52,24 +50,21 @@ class Wire:
 
     def __init__(self, world):
         self.world = world
-        self.image = Image(topics=TOPICS)
+        self.image = Image(brokers=BROKERS, topics=TOPICS)
 
     async def __call__(self, request, version):
-        context = SimpleNamespace(
-            version=version,
-            header=SimpleNamespace(api_version=version, client_id="client", correlation_id=1),
-            client_host="127.0.0.1",
-            groups=self.world.groups,
-            image=self.image,
-            broker_id=1,
-            node={1: Endpoint("localhost", 9092)}.get,
-            later=_later,
-        )
+        peer = FakePeer()
+        services = SimpleNamespace(groups=self.world.groups, metadata=SimpleNamespace(image=self.image), broker_id=1)
+        header = RequestHeader(request.api_key, version, 1, "client")
+        context = Context(services, peer, header, RequestCounters())
         request_type, handler = HANDLERS[request.api_key]
         request, _ = request_type.decoder(version)(request_type.encoder(version)(request), 0)
         try:
             answer = handler(context, request)
             response = await answer if inspect.isawaitable(answer) else answer
+            if response is LATER:
+                await asyncio.wait_for(peer.settled.wait(), 10)
+                return decode_response(RESPONSES[request.api_key], peer.answers[-1], version)[1]
         except KafkaError as problem:
             shape = ERROR_SHAPES.get(request.api_key)
             response = shape(request, problem.error, "") if shape else RESPONSES[request.api_key](error_code=problem.error)
@@ -133,7 +128,7 @@ async def test_a_member_lives_through_every_version(wire, version):
     described = (await wire(DescribeGroupsRequest(groups=["g"]), min(version, 5))).groups[0]
     member = described.members[0]
     assert (described.group_state, described.protocol_data, member.member_metadata) == ("Stable", "range", b"m")
-    assert member.client_host == "/127.0.0.1"
+    assert member.client_host == "/10.1.1.1"
     commit = commit_request(("t", 0), generation_id_or_member_epoch=1, member_id=joined.member_id)
     expected = 0 if version > 0 else Error.UNKNOWN_MEMBER_ID  # version 0 cannot say who commits
     assert (await wire(commit, version)).topics[0].partitions[0].error_code == expected
@@ -185,7 +180,7 @@ async def test_the_coordinator_is_the_leader_of_the_groups_partition(wire, versi
 )
 @pytest.mark.parametrize("version", [1, 4])
 async def test_no_coordinator(wire, version, key_type, topics, error):
-    wire.image = Image(topics=topics)
+    wire.image = Image(brokers=BROKERS, topics=topics)
     answer = await wire(FindCoordinatorRequest(key="g", key_type=key_type, coordinator_keys=["g"]), version)
     found = answer.coordinators[0] if version >= 4 else answer
     assert (found.error_code, found.node_id, found.host, found.port) == (error, -1, "", -1)

@@ -1,10 +1,13 @@
 """Committed offsets: who may commit, what is kept, for how long, and what a restart finds."""
 
 import asyncio
+import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ottla.coordinator import record_format
+from ottla.coordinator import _offset_rows_twin, record_format
 from ottla.coordinator.group_shard import GroupShard
 from ottla.coordinator.group_state import Group, State
 from ottla.coordinator.membership import Join, Leaver
@@ -14,6 +17,11 @@ from ottla.coordinator.records import CommittedOffset, OffsetRecord
 from ottla.model import Error, KafkaError, TopicPartition
 from ottla.wire.apis.consumer_protocol import ConsumerProtocolSubscription
 from ottla.wire.schema import encode_versioned
+
+try:
+    from ottla.coordinator import _offset_rows
+except ImportError:
+    _offset_rows = None
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 READS_T = (("range", encode_versioned(ConsumerProtocolSubscription(topics=["t"]), 1)),)
@@ -222,8 +230,31 @@ async def test_a_member_to_be_keeps_its_group_from_expiring(make_world):
     assert world.groups.list_groups() == []
 
 
+def plain_row(partition, offset, leader_epoch):
+    return struct.pack(">iqiBB", partition, offset, leader_epoch, 1, 0)
+
+
+ROWS = st.lists(st.builds(plain_row, st.integers(-1, 9), st.integers(-(2**63), 2**63 - 1), st.integers(-1, 2**31 - 1)))
+
+
+@pytest.mark.skipif(_offset_rows is None, reason="the native kernel is not built: python setup.py build_ext --inplace")
+@given(st.binary(max_size=9), ROWS.map(b"".join), st.integers(0, 2**62))
+def test_the_native_rows_are_the_twins(head, rows, now_ms):
+    made, expected = [], []
+    for out, k in ((made, _offset_rows), (expected, _offset_rows_twin)):
+        k.append_rows(out, head, rows, now_ms)
+        k.append_rows(out, head + b"2", rows, now_ms)
+    assert made == expected
+    table, other = {TopicPartition("t", 0): CommittedOffset(1)}, {TopicPartition("t", 0): CommittedOffset(1)}
+    _offset_rows.put_into(table, "t", rows, now_ms)
+    _offset_rows_twin.put_into(other, "t", rows, now_ms)
+    assert table == other
+    assert {*map(type, table)} == {TopicPartition}
+    assert {*map(type, table.values())} == {CommittedOffset}
+
+
 def test_plain_offsets_are_the_records_of_a_commit():
-    topics = [("t", [(0, 5, 3, 1, 0), (4000, 2**40, -1, 0, 0)]), ("ü", [(1, 0, 0, 1, 0)])]
+    topics = [("t", plain_row(0, 5, 3) + plain_row(4000, 2**40, -1)), ("ü", plain_row(1, 0, 0))]
     offsets = PlainOffsets("grün", topics, 1000)
     assert offsets.rows() == [record_format.encode(record) for record in offsets.records()]
     for row, record in zip(offsets.rows(), offsets.records(), strict=True):
