@@ -138,3 +138,17 @@ def test_a_body_that_begins_beyond_the_frame_is_not_plain(k: ModuleType) -> None
 def test_partitions_one_by_one() -> None:
     plain = PlainCommit("g", -1, "", None, [("t", row(0) + row(3))])
     assert partitions_of(plain.topics[0][1]) == [(0, 1, -1, 1, 0), (3, 1, -1, 1, 0)]
+
+
+@pytest.mark.parametrize("k", BOTH)
+def test_anything_unusual_is_not_plain(k: ModuleType) -> None:
+    """Each byte that a plain commit has in common with all others."""
+    head = b"\2g" + struct.pack(">i", -1) + b"\1\0\2"
+    sound = head + b"\2t\3" + row(0) + row(1) + b"\0\0"
+    assert k.read_plain(sound, 0) == ("g", -1, "", None, [("t", row(0) + row(1))])
+    ends = len(head) + 3 + len(row(0))
+    unusual = {ends - 2: 2, ends - 1: 1, len(sound) - 2: 1, len(sound) - 1: 1, len(head) - 1: 0, len(head): 0, 0: 0, 6: 0}
+    for at, value in unusual.items():
+        changed = bytearray(sound)
+        changed[at] = value
+        assert k.read_plain(bytes(changed), 0) is None, at

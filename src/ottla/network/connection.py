@@ -233,9 +233,8 @@ class Connection:
             self._start = self._filled = 0
             self._pool.give_back(buffer)
             self._buffer = None
-        out = self._out
-        if out and not self._writing:
-            if self._turn.shared and not self._ending and len(out[-1]) <= SMALL:
+        if self._out and not self._writing:
+            if self._turn.shared and not self._ending:  # only small ones are left: a large one has gone by itself
                 self._put_off = True
                 self._turn.put_off(self._flush)
             else:

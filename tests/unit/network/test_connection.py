@@ -462,3 +462,14 @@ def test_a_client_that_hung_up_gets_its_answer_all_the_same() -> None:
         assert pair.closed == [pair.connection]
 
     in_a_shared_turn(steps)
+
+
+def test_what_was_put_off_and_cannot_be_sent_is_told_once(region: SegmentFile, caplog: pytest.LogCaptureFixture) -> None:
+    async def steps(pair: Pair, turn: Turn) -> None:
+        await pair.send(frame(body(1)))
+        await pair.settle()
+        turn.catch_up()
+        assert pair.closed == [pair.connection]
+
+    in_a_shared_turn(steps, lambda connection, _data: connection.answer([b"head", FileSlice(region, 5 << 20, 100)]))
+    assert len([record for record in caplog.records if "could not send an answer" in record.getMessage()]) == 1
