@@ -38,8 +38,8 @@ BEFORE = [
     "commit.checked",
 ]
 AFTER = {
-    "shared": ["commit.marked", "commit.ended"],
-    "task": ["decision.marked", "decision.written", "decision.half", "decision.carried"],
+    "shared": ["task.counted", "commit.marked", "commit.counted", "commit.ended"],
+    "task": ["decision.marked", "decision.checked", "decision.written", "decision.half", "decision.carried"],
 }
 SHORT = {
     "shared": [("task.half", "raise"), ("commit.marked", "exit"), ("commit.ended", "raise")],

@@ -24,6 +24,7 @@ from ottla.client import (
     Committed,
     Identity,
     InvalidSetting,
+    OffsetOutOfRange,
     ProducerFenced,
     TopicPartition,
     TransactionAborted,
@@ -32,9 +33,12 @@ from ottla.client import (
     end_transaction,
     init_producer,
     is_open,
+    list_offsets,
     open_transactions,
+    read,
     until_visible,
 )
+from ottla.client.admin.offsets import LATEST
 from ottla.model import Error
 from ottla.spark.exactly_once import (
     DECIDED,
@@ -112,7 +116,8 @@ def take_over(options: SinkOptions, transactional_id: str, columns: Sequence[str
         attempts = _count(cluster, transactional_id) if mode == SHARED else None
         step("plan.ready")
         by_task = mode == SHARED and topic is not None and not {"key", "partition"} & set(columns)
-        return Plan(transactional_id, mode, identity, attempts, marker, by_task)
+        places = tuple(_places(cluster, transactional_id, options, ()))
+        return Plan(transactional_id, mode, identity, attempts, marker, by_task, places)
 
 
 def _take_id(cluster: Cluster, transactional_id: str) -> Identity:
@@ -148,6 +153,19 @@ def _abandon(cluster: Cluster, transactional_id: str) -> None:
     """Abort what attempts left open that belong to no batch: readers would wait for them until they time out."""
     for name in open_transactions(cluster, f"{transactional_id}/task/"):
         init_producer(cluster, name)
+
+
+# ---- in the tasks --------------------------------------------------------------------------------------------------------
+
+
+def must_be_open(cluster: Cluster, plan: Plan) -> None:
+    """Refuse an attempt that comes when its batch is ending or has ended: it waits until that is over, and finds its marker.
+
+    Places are named: Apache Kafka does not mention those that have only an offset which is not committed yet.
+    """
+    places = plan.places or [TopicPartition(name, 0) for name in cluster.topics()]
+    if last_batch(cluster, plan.transactional_id, places) != plan.marker:
+        raise Refused("Another attempt at this task was taken, or another driver has taken over: this one writes nothing.")
 
 
 # ---- after the tasks -----------------------------------------------------------------------------------------------------
@@ -187,8 +205,9 @@ def _commit_shared(
     step("commit.checked")
     _enter(cluster, plan.identity, marker, places, source)
     step("commit.marked")
-    # Counted last: an attempt that begins now begins too late to write anything before the end.
+    # Counted last: an attempt that is not counted finds the marker.
     after = init_producer(cluster, counter(plan.transactional_id))
+    step("commit.counted")
     why = why_not_shared(reports, attempts_made(plan.attempts, after))
     if why is not None:
         identity = init_producer(cluster, plan.transactional_id)
@@ -218,6 +237,11 @@ def _commit_tasks(
     repairing = old.state == PARTIAL and (old.query, old.batch) == (marker.query, marker.batch)
     before = old.transactions if repairing else ()
     name = plan.transactional_id
+    decision = replace(marker, state=DECIDED, transactions=before + new)
+    step("commit.checked")
+    _enter(cluster, plan.identity, decision, places, source)
+    step("decision.marked")
+    # Looked at last: an attempt that would take over one of the ids now finds the marker.
     for one in new:
         if not is_open(cluster, one.identity(name)):
             raise Refused(
@@ -225,10 +249,7 @@ def _commit_tasks(
                 " batch is visible. Raise kafka.transaction.timeout.ms, and the brokers' transaction.max.timeout.ms, if"
                 " batches take that long."
             )
-    step("commit.checked")
-    decision = replace(marker, state=DECIDED, transactions=before + new)
-    _enter(cluster, plan.identity, decision, places, source)
-    step("decision.marked")
+    step("decision.checked")
     end_transaction(cluster, plan.identity, commit=True)
     step("decision.written")
     result = _carry_out(cluster, name, plan.identity, decision, places)
@@ -251,7 +272,10 @@ def _await_readers(cluster: Cluster, batch: int, committed: Sequence[Identity]) 
 
 
 def _carry_out(cluster: Cluster, name: str, identity: Identity, decision: Marker, places: Sequence[TopicPartition]) -> Marker:
-    """End the transactions of a decision: saying it again is allowed. One that is fenced had timed out, and is lost."""
+    """End the transactions of a decision: saying it again is allowed.
+
+    One that is fenced has timed out, or its id was taken over. It is lost, unless a driver before us had committed it by then.
+    """
     lost: list[TaskTransaction] = []
     for number, one in enumerate(decision.transactions):
         try:
@@ -261,9 +285,34 @@ def _carry_out(cluster: Cluster, name: str, identity: Identity, decision: Marker
         if number == 0:
             step("decision.half")
     step("decision.carried")
+    if lost:
+        _write(cluster, identity, decision, places)  # who was taken over himself must not abort what goes on without him
+        _abandon(cluster, name)  # readers do not get past what is open
+        lost = [one for one in lost if not _is_visible(cluster, one)]
     result = settled(decision, lost)
     _write(cluster, identity, result, places)
     return result
+
+
+def _is_visible(cluster: Cluster, one: TaskTransaction) -> bool:
+    """Whether a transaction that has ended was committed: whether readers get the first of its records."""
+    tp = TopicPartition(one.topic, one.partition)
+    if one.first < 0 or one.topic not in cluster.topics():
+        return False
+
+    def reached() -> None:
+        if list_offsets(cluster, {tp: LATEST}, "read_committed")[tp] <= one.first:
+            raise ClientError(
+                Error.UNSTABLE_OFFSET_COMMIT, f"Transactions of others are open before offset {one.first} of {tp}."
+            )
+
+    cluster.patiently(reached)
+    place = ({tp: one.first}, {tp: one.first + 1})
+    try:
+        with read(one.topic, *place, cluster=cluster, columns=["offset"], isolation="read_committed") as found:
+            return any(batch.num_rows for batch in found)
+    except OffsetOutOfRange:  # deleted since: what is written again cannot be there twice
+        return False
 
 
 def abort(options: SinkOptions, transactional_id: str) -> None:
@@ -285,9 +334,9 @@ def _group(transactional_id: str, piece: int = 0) -> str:
     return f"ottla-sink-{transactional_id}" + (f"/{piece}" if piece else "")
 
 
-def last_batch(cluster: Cluster, transactional_id: str) -> Marker:
-    """The marker of the last batch. All places hold the same, except those of topics that are gone."""
-    kept = committed_offsets(cluster, _group(transactional_id), stable=True)
+def last_batch(cluster: Cluster, transactional_id: str, places: Sequence[TopicPartition] | None = None) -> Marker:
+    """The marker of the last batch, in any place. All hold the same, except those of topics that are gone."""
+    kept = committed_offsets(cluster, _group(transactional_id), places, stable=True)
     if not kept:
         return Marker()
     place = max(kept, key=lambda tp: kept[tp].offset)

@@ -5,12 +5,16 @@ There are two ways to make a batch visible once and as a whole.
 *Shared*: one transaction for all tasks, with a marker that names the batch in it; the driver ends it. It needs that each output
 partition is written by one task (the tasks share a producer's sequences, which count per partition), and that no task runs
 twice: what a first attempt wrote cannot be told from the second's. The driver checks both before it commits: each attempt
-counts itself (`attempts`), and each task says where it wrote.
+counts itself (`attempts`), and each task says where it wrote. Spark lets an attempt that it has given up go on, and does not
+even tell it: so an attempt counts itself first and then looks for the marker of a batch that is ending, and the driver enters
+the marker first and then counts. Whoever is not counted finds the marker, however long either pauses, and writes nothing.
 
 *One transaction for each task*: every attempt has its own, and leaves it open. When all tasks are done the driver writes its
 decision (the batch, and the transactions that belong to it) in a transaction of its own, and ends the others afterwards. If it
 dies on the way, whoever continues the query finds the decision and carries it out; without a decision all of them are aborted.
-Tasks may be retried, speculated, and share partitions. A reader can see the parts of a batch appear one after the other.
+An attempt that was given up may take over the id of one that counts: before its end this aborts it, and the task is written
+again; afterwards only the log can tell that it was committed, and is asked. Tasks may be retried, speculated, and share
+partitions. A reader can see the parts of a batch appear one after the other.
 
 The driver's transactional id fences: whoever plans a batch takes it over, and an older driver can neither decide nor commit.
 """
@@ -18,11 +22,11 @@ The driver's transactional id fences: whoever plans a batch takes it over, and a
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ottla.client import Identity, TopicPartition
+from ottla.client import Identity, TopicPartition, Written
 
 SHARED, PER_TASK = "shared", "task"
 DONE, DECIDED, PARTIAL = "done", "decided", "partial"
@@ -30,12 +34,22 @@ _PIECE = 3000  # characters of metadata in one commit: brokers take 4096
 
 
 class TaskTransaction(NamedTuple):
-    """A task's own transaction."""
+    """A task's own transaction, and where the first of its records is: if readers see that one, they see all."""
 
     task: int
     attempt: int
     producer_id: int
     epoch: int
+    topic: str = ""
+    partition: int = -1
+    first: int = -1
+
+    def begun_at(self, written: Mapping[TopicPartition, Written]) -> TaskTransaction:
+        """The same, once something was written in it."""
+        if self.first >= 0:
+            return self
+        tp = next((tp for tp, one in written.items() if one.first >= 0), None)
+        return self if tp is None else self._replace(topic=tp.topic, partition=tp.partition, first=written[tp].first)
 
     def identity(self, transactional_id: str) -> Identity:
         return Identity(self.producer_id, self.epoch, task_id(transactional_id, self.task, self.attempt))
@@ -74,6 +88,8 @@ class Plan:
     marker: Marker = field(default_factory=Marker)
     by_task: bool = False
     """Rows name neither a partition nor a key: each task writes to a partition of its own."""
+    places: tuple[TopicPartition, ...] = ()
+    """Where the marker is, and will be; nothing where that depends on what the rows say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +106,10 @@ class TaskReport:
 
 
 def task_id(transactional_id: str, task: int, attempt: int) -> str:
-    """The transactional id of an attempt: used again in every batch, by nobody else at the same time."""
+    """The transactional id of an attempt: used again in every batch.
+
+    A worker that outlived its batch, or its attempt at the stage, may take it over: what is open is aborted then.
+    """
     return f"{transactional_id}/task/{task}.{attempt}"
 
 

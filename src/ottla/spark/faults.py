@@ -14,9 +14,9 @@ from pathlib import Path
 
 STEPS = (
     "plan.taken", "plan.settled", "plan.ready",
-    "task.begun", "task.half", "task.written",
-    "commit.begun", "commit.checked", "commit.marked", "commit.ended",
-    "decision.marked", "decision.written", "decision.half", "decision.carried",
+    "task.begun", "task.counted", "task.half", "task.written",
+    "commit.begun", "commit.checked", "commit.marked", "commit.counted", "commit.ended",
+    "decision.marked", "decision.checked", "decision.written", "decision.half", "decision.carried",
 )  # fmt: skip
 _DIRECTORY = os.environ.get("OTTLA_SPARK_FAULTS")
 

@@ -107,6 +107,8 @@ class _Writing:
                 report = self._write(cluster, rows, TaskReport(task, attempt, query), None, None)
             elif plan.mode == SHARED:
                 init_producer(cluster, coordination.counter(plan.transactional_id))
+                step("task.counted")
+                coordination.must_be_open(cluster, plan)
                 if attempt > 0:  # the batch will be refused: a copy that comes late must not get into a transaction that ends
                     return Written(TaskReport(task, attempt, query), plan)
                 place = self._place(cluster, task, batch) if plan.by_task else None
@@ -149,6 +151,7 @@ class _Writing:
                     headers=names.get("headers"),
                     topic_column=names.get("topic"),
                 )
+                transaction = transaction and transaction.begun_at(written)
                 count += data.num_rows
                 partitions |= set(written)
                 step("task.half")
@@ -163,6 +166,7 @@ class _Writing:
             return Producer(cluster), None
         if plan.mode == SHARED:
             return Producer(cluster, identity=plan.identity), None
+        coordination.must_be_open(cluster, plan)
         identity = init_producer(cluster, task_id(plan.transactional_id, report.task, report.attempt))
         own = TaskTransaction(report.task, report.attempt, identity.producer_id, identity.epoch)
         return Producer(cluster, identity=identity), own
