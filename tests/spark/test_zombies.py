@@ -209,3 +209,22 @@ def test_an_id_that_is_taken_over_after_its_transaction_was_committed(make_sink:
     replay(sink)
     assert sink.visible() == ["a", "b"]
     assert client.open_transactions(sink.cluster, sink.name) == []
+
+
+# ---- drivers -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transactions", ["shared", "task"])
+def test_a_driver_that_was_replaced_commits_nothing(make_sink: Callable[..., Sink], transactions: str) -> None:
+    """A query is started twice over one checkpoint: what the first one wrote never counts, not even once it aborts."""
+    sink = make_sink(transactions)
+    first = sink.plan()
+    old = [sink.attempt(first, task, "zombie", task) for task in range(2)]
+    second = sink.plan()
+    with pytest.raises(ClientError, match="another producer has taken over"):
+        sink.commit(old)
+    reports = [sink.attempt(second, 0, "a", 0), sink.attempt(second, 1, "b", 1)]
+    sink.commit(reports)
+    StreamWriter(sink.options, SCHEMA).abort([], 0)
+    assert sink.visible() == ["a", "b"]
+    assert client.open_transactions(sink.cluster, sink.name) == []

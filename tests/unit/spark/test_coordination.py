@@ -139,3 +139,13 @@ def test_a_batch_that_is_committed_does_not_fail_any_more(brokers: Brokers, what
     assert brokers.failing is None
     assert brokers.ended == {task_id(NAME, task, 0): True for task in range(2)}
     assert coordination.last_batch(brokers, NAME).state == DONE  # type: ignore[arg-type]
+
+
+def test_a_topic_that_was_deleted_meanwhile(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of its batch counts; one that has no rows is let go."""
+    batch = plan(brokers)
+    monkeypatch.setattr(brokers, "topics", list)
+    with pytest.raises(ClientError, match=r"The topics that batch 0 was written to are gone\. Nothing of it is visible"):
+        coordination.commit(OPTIONS, batch, [brokers.begin(0)], 0)
+    assert brokers.ended == {}
+    coordination.commit(OPTIONS, batch, [TaskReport(0, 0, "q")], 0)
