@@ -41,27 +41,31 @@ def cluster(server: ServerProcess) -> Iterator[Cluster]:
         yield cluster
 
 
+def run_pipeline(
+    spark: SparkSession, home: Path, path: Path | str, bootstrap: str, before_start: Callable[[], None] = lambda: None
+) -> State:
+    """Run a pipeline as `ottla pipeline run --once` does, in this process; checkpoints stay for the next run."""
+    pipeline = load(str(path), {"bootstrap.servers": bootstrap})
+    state = states.new_state(pipeline.name, str(path))
+    running = Running(pipeline, home / pipeline.name, state, once=True)
+    error = ""
+    try:
+        running.ask_cluster()
+        running.build(spark)
+        before_start()
+        running.start()
+        running.watch(lambda _: None)
+    except Exception as problem:
+        error = str(problem)
+        raise
+    finally:
+        running.close(error)
+    return state
+
+
 @pytest.fixture
 def run_once(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> Run:
-    """Run a pipeline as `ottla pipeline run --once` does, in this process; checkpoints stay for the next run."""
-
     def run(path: Path | str, before_start: Callable[[], None] = lambda: None, bootstrap: str | None = None) -> State:
-        pipeline = load(str(path), {"bootstrap.servers": bootstrap or server.bootstrap_servers})
-        home = tmp_path / "pipelines" / pipeline.name
-        state = states.new_state(pipeline.name, str(path))
-        running = Running(pipeline, home, state, once=True)
-        error = ""
-        try:
-            running.ask_cluster()
-            running.build(spark)
-            before_start()
-            running.start()
-            running.watch(lambda _: None)
-        except Exception as problem:
-            error = str(problem)
-            raise
-        finally:
-            running.close(error)
-        return state
+        return run_pipeline(spark, tmp_path / "pipelines", path, bootstrap or server.bootstrap_servers, before_start)
 
     return run
