@@ -5,18 +5,13 @@ Guards: every answer is the twin's, which the tests hold against this. A change 
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_XDECREF
-from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from ottla.records._tuples cimport fresh, put
+
 from ottla.coordinator.records import CommittedOffset
 from ottla.model import NO_TIMESTAMP, TopicPartition
-
-cdef extern from "Python.h":
-    ctypedef struct PyTypeObject:
-        PyObject *(*tp_alloc)(PyTypeObject *, Py_ssize_t) except NULL
 
 cdef extern from *:
     """
@@ -43,15 +38,10 @@ cdef object _committed = CommittedOffset, _partition = TopicPartition, _never = 
 
 cdef inline object record(object cls, tuple items):
     """A named tuple of `items`, without a call."""
-    cdef PyTypeObject *kind = <PyTypeObject *><PyObject *>cls
-    cdef PyObject *fresh = kind.tp_alloc(kind, len(items))
     cdef Py_ssize_t at
-    made = <object>fresh
-    Py_XDECREF(fresh)  # `made` has it now
+    made = fresh(cls, len(items))
     for at in range(len(items)):
-        item = items[at]
-        Py_INCREF(item)
-        PyTuple_SET_ITEM(made, at, item)
+        put(made, at, items[at])
     return made
 
 

@@ -92,9 +92,9 @@ class Connection:
     """A client's socket, on the broker's loop."""
 
     __slots__ = (
-        "_buffer", "_dispatch", "_ending", "_filled", "_http", "_in_hand", "_large", "_late_since", "_loop", "_max_request",
-        "_on_close", "_out", "_pool", "_processing", "_put_off", "_reading", "_sock", "_start", "_turn", "_writing",
-        "answering", "closed", "fd", "host", "last_active", "listener", "port", "waiter",
+        "_buffer", "_bulky", "_dispatch", "_ending", "_filled", "_http", "_in_hand", "_large", "_late_since", "_loop",
+        "_max_request", "_on_close", "_out", "_pool", "_processing", "_put_off", "_reading", "_sock", "_start", "_turn",
+        "_writing", "answering", "closed", "fd", "host", "last_active", "listener", "port", "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -132,6 +132,7 @@ class Connection:
         self._in_hand = False
         self._processing = False
         self._put_off = False
+        self._bulky = False
         self._reading = True
         self._ending = False
         self._writing = False
@@ -196,7 +197,7 @@ class Connection:
         self._processing = True
         while not self._in_hand:
             out = self._out
-            if out and (len(out) >= _MOST_PARTS or len(out[-1]) > SMALL):  # many or large: gather no more
+            if self._bulky or len(out) >= _MOST_PARTS:  # large or many: gather no more
                 self._flush()
                 if self.closed:
                     return
@@ -263,7 +264,11 @@ class Connection:
         """Send the answer to the request in hand."""
         if self.closed:
             return
-        self._out.extend(parts if len(parts) == 1 else _small_regions_read(parts))
+        if len(parts) > 1:
+            parts = _small_regions_read(parts)
+        if len(parts) > 1 or len(parts[0]) > SMALL:  # with a file region, or large without one
+            self._bulky = True
+        self._out.extend(parts)
         self.waiter = None
         self._answered()
 
@@ -295,7 +300,7 @@ class Connection:
 
     def _flush(self) -> None:
         """Send what is to be sent, as far as the client takes it; the rest when it takes more."""
-        self._put_off = False
+        self._put_off = self._bulky = False
         out = self._out
         try:
             while out:
@@ -316,10 +321,14 @@ class Connection:
                 self._late_since = self._loop.time()
                 self._loop.add_writer(self.fd, self._writable)
         except (ConnectionError, TimeoutError):
-            self.close()
+            self._cannot_send()
         except OSError as problem:
             log.warning("Closing %s: could not send an answer: %s", self, problem)
-            self.close()
+            self._cannot_send()
+
+    def _cannot_send(self) -> None:
+        self._out.clear()  # or it would be tried again
+        self.close()
 
     def _send_region(self, region: FileSlice) -> None:
         pool = self._pool

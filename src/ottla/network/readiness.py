@@ -22,8 +22,8 @@ from typing import Any, Final
 _IN: Final = 1
 _OUT: Final = 4
 
-_MOST_PUT_OFF: Final = 16
-"""So many answers at most wait for each other: the first of them must not wait for all that a thousand clients asked."""
+_PUT_OFF_FOR: Final = 16
+"""So many sockets have their say before what was put off is done: the first must not wait for a thousand clients."""
 
 Ready = Callable[[], None]
 
@@ -47,12 +47,13 @@ class Turn:
     def put_off(self, work: Ready) -> None:
         """Do this at the end."""
         self._put_off.append(work)
-        if len(self._put_off) >= _MOST_PUT_OFF:
-            self.catch_up()
 
     def catch_up(self) -> None:
         """Do now what was put off."""
-        put_off, self._put_off = self._put_off, []
+        put_off = self._put_off
+        if not put_off:
+            return
+        self._put_off = []
         for work in put_off:
             try:
                 work()
@@ -134,14 +135,20 @@ class Readiness:
             return found
         turn = self.turn
         turn.shared = len(ready) > 1
-        for fd, event in ready:
-            key = self._keys.get(fd)
-            if key is None:
-                self._call(fd, event)
-            else:
-                events = (EVENT_WRITE if event & ~_IN else 0) | (EVENT_READ if event & ~_OUT else 0)
-                found.append((key, events & key.events))
-        if turn.shared:
+        left = _PUT_OFF_FOR
+        try:
+            for fd, event in ready:
+                key = self._keys.get(fd)
+                if key is None:
+                    self._call(fd, event)
+                else:
+                    events = (EVENT_WRITE if event & ~_IN else 0) | (EVENT_READ if event & ~_OUT else 0)
+                    found.append((key, events & key.events))
+                left -= 1
+                if not left:
+                    turn.catch_up()
+                    left = _PUT_OFF_FOR
+        finally:
             turn.shared = False
             turn.catch_up()
         return found

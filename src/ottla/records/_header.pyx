@@ -7,16 +7,11 @@ there.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF, Py_XDECREF
-from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
 
 from fastcrc.crc32 import iscsi as crc32c
 
-cdef extern from "Python.h":
-    ctypedef struct PyTypeObject:
-        PyObject *(*tp_alloc)(PyTypeObject *, Py_ssize_t) except NULL
+from ottla.records._tuples cimport fresh, put
 
 cdef extern from *:
     """
@@ -45,24 +40,15 @@ cdef enum:
     MAGIC = 2
 
 
-cdef inline void put(object made, Py_ssize_t at, object item) noexcept:
-    Py_INCREF(item)
-    PyTuple_SET_ITEM(made, at, item)
-
-
 def header_at(cls, buf, Py_ssize_t pos):
     cdef Py_buffer view
     cdef const uint8_t *p
-    cdef PyTypeObject *kind = <PyTypeObject *><PyObject *>cls
-    cdef PyObject *fresh
     PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
     try:
         if pos < 0 or view.len - pos < SIZE:
             return None
         p = <const uint8_t *>view.buf + pos
-        fresh = kind.tp_alloc(kind, FIELDS)
-        made = <object>fresh
-        Py_XDECREF(fresh)  # `made` has it now
+        made = fresh(cls, FIELDS)
         put(made, 0, <int64_t>ottla_u64(p))
         put(made, 1, <int32_t>ottla_u32(p + 8))
         put(made, 2, <int32_t>ottla_u32(p + 12))

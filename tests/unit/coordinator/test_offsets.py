@@ -249,6 +249,7 @@ def test_the_native_rows_are_the_twins(head, rows, now_ms):
     _offset_rows.put_into(table, "t", rows, now_ms)
     _offset_rows_twin.put_into(other, "t", rows, now_ms)
     assert table == other
+    assert [*map(hash, table)] == [*map(hash, other)], "or nobody finds them"
     assert {*map(type, table)} == {TopicPartition}
     assert {*map(type, table.values())} == {CommittedOffset}
 

@@ -417,6 +417,16 @@ def test_a_large_answer_waits_for_nobody() -> None:
     in_a_shared_turn(steps, lambda connection, _data: connection.answer([frame(bytes(SMALL))]))
 
 
+def test_a_file_region_waits_for_nobody_whatever_comes_behind_it(region: SegmentFile) -> None:
+    """As in an answer to Fetch from version 12 on, which ends in bytes."""
+
+    async def steps(pair: Pair, turn: Turn) -> None:
+        await pair.send(frame(body(1)))
+        assert len(await pair.receive((1 << 20) + 5)) == (1 << 20) + 5
+
+    in_a_shared_turn(steps, lambda connection, _data: connection.answer([b"ab", FileSlice(region, 0, 1 << 20), b"abc"]))
+
+
 def test_what_was_put_off_leaves_before_the_connection_closes() -> None:
     async def steps(pair: Pair, turn: Turn) -> None:
         await pair.send(frame(body(1)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ottla.network.loop import new_event_loop, turn_of
+from ottla.network.loop import BrokerLoop, new_event_loop, turn_of
 from ottla.network.readiness import Turn
 
 
@@ -185,14 +185,59 @@ def test_who_is_called_alone_has_nothing_to_wait_for() -> None:
     run(story)
 
 
-def test_nobody_waits_for_many_others() -> None:
-    turn = Turn()
-    done: list[int] = []
-    for number in range(40):
-        turn.put_off(partial(done.append, number))
-    assert done == [*range(32)], "sixteen at a time"
-    turn.catch_up()
-    assert done == [*range(40)]
+def test_nobody_waits_for_many_others_whether_or_not_they_are_answered() -> None:
+    async def story(loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
+        done: list[str] = []
+        turn = turn_of(loop)
+        pairs = [socket.socketpair() for _ in range(40)]
+        for near, far in pairs:
+
+            def read(near: socket.socket = near) -> None:
+                near.recv(100)
+                if not done:
+                    turn.put_off(partial(done.append, "answered"))
+                done.append("asked")
+
+            near.setblocking(False)
+            loop.add_reader(near.fileno(), read)
+            far.send(b"x")
+        await turns()
+        assert done.index("answered") == 16
+        assert len(done) == 41
+        for near, far in pairs:
+            loop.remove_reader(near.fileno())
+            near.close()
+            far.close()
+
+    run(story)
+
+
+def test_a_turn_that_is_broken_off_leaves_nothing_undone() -> None:
+    async def story(loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
+        done: list[str] = []
+        turn = turn_of(loop)
+
+        def read(sock: socket.socket) -> None:
+            sock.recv(100)
+            turn.put_off(partial(done.append, "answered"))
+            if turn.shared and len(done) == 0:
+                done.append("asked")
+            else:
+                raise KeyboardInterrupt
+
+        assert isinstance(loop, BrokerLoop)
+        loop.add_reader(ours.fileno(), partial(read, ours))
+        loop.add_reader(theirs.fileno(), partial(read, theirs))
+        ours.send(b"x")
+        theirs.send(b"x")
+        with pytest.raises(KeyboardInterrupt):
+            loop._readiness.select(0)
+        assert done == ["asked", "answered", "answered"]
+        assert not turn.shared
+        loop.remove_reader(ours.fileno())
+        loop.remove_reader(theirs.fileno())
+
+    run(story)
 
 
 def test_what_fails_at_the_end_of_a_turn_harms_no_other() -> None:

@@ -31,7 +31,8 @@ def test_what_is_native_is_used() -> None:
 def test_any_bytes_are_read_alike(data: bytes, pos: int) -> None:
     for given_bytes in (data, bytearray(data), memoryview(data)):
         found = _header.header_at(BatchHeader, given_bytes, pos)
-        assert found == _header_twin.header_at(BatchHeader, data, pos)
+        expected = _header_twin.header_at(BatchHeader, data, pos)
+        assert (found, hash(found)) == (expected, hash(expected))
         assert type(found) is (type(None) if not 0 <= pos <= len(data) - HEADER_SIZE else BatchHeader)
 
 
