@@ -27,7 +27,7 @@ class ConsoleProcess:
     @classmethod
     async def start(cls, bootstrap: str, port: int, log_dirs: Sequence[str]) -> ConsoleProcess:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "ottla", "console", "--bootstrap-server", bootstrap, "--port", str(port),
+            sys.executable, "-P", "-m", "ottla", "console", "--bootstrap-server", bootstrap, "--port", str(port),
             "--log-dirs", ",".join(log_dirs), "--until-stdin-ends", stdin=asyncio.subprocess.PIPE,
         )  # fmt: skip
         return cls(process)

@@ -142,7 +142,7 @@ class LocalCluster:
             **self.settings,
         }
         overrides = [part for key, value in settings.items() for part in ("--override", f"{key}={value}")]
-        return [sys.executable, "-m", "ottla", "server", *overrides]
+        return [sys.executable, "-P", "-m", "ottla", "server", *overrides]
 
     def _run(self, process: Process, command: list[str], name: str) -> None:
         with open(self.log_of(name), "ab") as log:

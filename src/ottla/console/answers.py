@@ -24,7 +24,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def reading(work: Callable[[Request], object]) -> Endpoint:
-    """An endpoint that answers with what `work` finds. Unless that is a coroutine it may block."""
+    """An endpoint that answers with what `work` finds, or with its response. Unless that is a coroutine it may block."""
 
     async def endpoint(request: Request) -> Response:
         return await _answer(work, request)
@@ -50,7 +50,7 @@ def acting(work: Callable[[Request, Body], object]) -> Endpoint:
 async def _answer(work: Callable[..., object], *given: object) -> Response:
     try:
         found = await work(*given) if iscoroutinefunction(work) else await run_in_threadpool(work, *given)
-        return JSONResponse(found)
+        return found if isinstance(found, Response) else JSONResponse(found)
     except BadRequest as problem:
         return _problem(problem.status, str(problem))
     except KafkaError as problem:

@@ -75,11 +75,17 @@ async def _events(job: Job) -> AsyncIterator[bytes]:
         job.end()
 
 
-async def one(request: Request) -> object:
+async def one(request: Request) -> Response:
     """A message whole."""
-    return await state.of(request).reader.ask("one", request.path_params)
+    return _json(await state.of(request).reader.ask("one", request.path_params))
 
 
-async def send(request: Request, body: Body) -> object:
+async def send(request: Request, body: Body) -> Response:
     """Write one message; where it came to stand."""
-    return await state.of(request).reader.ask("send", {"topic": request.path_params["topic"], "body": body.fields})
+    asked = {"topic": request.path_params["topic"], "body": body.fields}
+    return _json(await state.of(request).reader.ask("send", asked))
+
+
+def _json(text: bytes) -> Response:
+    """A message may be large: what is JSON already is not read again."""
+    return Response(text, media_type="application/json")

@@ -1,8 +1,8 @@
 """The process that reads and writes messages for the console: Arrow lives there, not in the console.
 
-Guards: the console stays small, and answers others, whatever is searched for; so many jobs run at once and no more; the process
-is there while there is work and for a while after that, and ends with the console, also where that was killed. Where it dies,
-its jobs say so in one line, and the next one gets a new process.
+Guards: the console stays small, and answers others, whatever is searched for; so many searches run at once and no more; the
+process is there while there is work and for a while after that, and ends with the console, also where that was killed. Where it
+dies, its jobs say so in one line, and the next one gets a new process.
 
 A job has a socket pair of its own: one end goes to the process, what it says comes out of the other, and to close that one
 ends the job. Lives on the console's loop.
@@ -38,6 +38,7 @@ class Job:
     """Something that the process does, as long as somebody wants to hear of it."""
 
     def __init__(self, sock: socket.socket, ended: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._ended = ended
         self._reader: asyncio.StreamReader | None = None
@@ -69,11 +70,18 @@ class Job:
         """Whether or not it is done: the process notices."""
         if not self._over:
             self._over = True
-            (self._writer or self._sock).close()
-            self._ended()
+            _end(self._writer or self._sock, self._ended)
 
     def __del__(self) -> None:
-        self.end()  # a page that went away before the first word was sent to it
+        """Of a page that went away before the first word was sent to it. The collector may come in any thread."""
+        if not self._over:
+            with contextlib.suppress(RuntimeError):  # the loop is over, and with it the process
+                self._loop.call_soon_threadsafe(_end, self._writer or self._sock, self._ended)
+
+
+def _end(end: asyncio.StreamWriter | socket.socket, ended: Callable[[], None]) -> None:
+    end.close()
+    ended()
 
 
 class ReaderProcess:
@@ -93,11 +101,11 @@ class ReaderProcess:
         """Of the process, while there is one."""
         return self._process.pid if self._control is not None and self._process is not None else None
 
-    async def ask(self, kind: str, fields: Mapping[str, Any]) -> Any:
-        """Have something done that has one answer."""
+    async def ask(self, kind: str, fields: Mapping[str, Any]) -> bytes:
+        """Have something done that has one answer: as JSON, which may be large."""
         job = await self._new_job()
         try:
-            return (await job.begin(kind, fields)).value
+            return (await job.begin(kind, fields)).text
         finally:
             job.end()
 
@@ -167,7 +175,7 @@ class ReaderProcess:
         with theirs:
             # A session of its own: Ctrl-C in a terminal is for the console, and this process ends with that.
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "ottla.console.worker",
+                sys.executable, "-P", "-m", "ottla.console.worker",
                 stdin=theirs.fileno(), env={**os.environ, **_ENVIRONMENT}, start_new_session=True,
             )  # fmt: skip
         ours.sendall(frames.encode("settings", dict(self._settings)))

@@ -35,7 +35,7 @@ class WorkerProcess:
         """Start one. OSError if the machine has no room for it."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "ottla.storage.cleaning.worker", stdin=pipe, stdout=pipe, limit=_LONGEST_LINE
+            sys.executable, "-P", "-m", "ottla.storage.cleaning.worker", stdin=pipe, stdout=pipe, limit=_LONGEST_LINE
         )
         return cls(process)
 
