@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ottla.client import Cluster, create_topic
 from support import java
 
 from .processes import until
@@ -43,6 +44,11 @@ def test_up_kill_start_down(tmp_path: Path) -> None:
         told = status(directory)
         assert [broker["state"] for broker in told["brokers"]] == ["running"] * 3
         assert sum(broker["controller"] for broker in told["brokers"]) == 1
+        assert told["without_leader"] == []
+        with Cluster(result.stdout.rpartition("bootstrap servers: ")[2].strip()) as cluster:
+            create_topic(cluster, "said-nothing-of-replicas")
+            (partition, _) = cluster.topic("said-nothing-of-replicas", fresh=True).partitions.values()
+            assert len(partition.replicas) == 3, "a killed broker is to be survived"
         controller = next(broker["id"] for broker in told["brokers"] if broker["controller"])
         assert run(directory, "kill", str(controller)).returncode == 0
 

@@ -56,7 +56,8 @@ def up(directory: str, brokers: int, zookeeper: str | None, port: int, overrides
         cluster = LocalCluster.load(directory)
         say(f"There is a cluster of {len(cluster.brokers)} in {directory}: starting what does not run")
     else:
-        replicas = {f"{topic}.replication.factor": str(min(brokers, 3)) for topic in ("offsets.topic", "transaction.state.log")}
+        replicated = ("default", "offsets.topic", "transaction.state.log")
+        replicas = {f"{what}.replication.factor": str(min(brokers, 3)) for what in replicated}
         cluster = new_cluster(
             directory, brokers, zookeeper, port, {**replicas, "transaction.state.log.min.isr": str(min(brokers, 2)), **settings}
         )
@@ -87,10 +88,10 @@ def _silence(_: str) -> None:
 @json_option
 @click.pass_obj
 def status(directory: str, as_json: bool) -> None:
-    """Show what runs, who is the controller, and which partitions lack replicas."""
+    """Show what runs, who is the controller, and which partitions lack replicas or a leader."""
     cluster = LocalCluster.load(directory)
     living = {number: cluster.alive(number) for number in cluster.brokers}
-    controller, leads, missing = _seen_from_inside(cluster, living)
+    controller, leads, missing, leaderless = _seen_from_inside(cluster, living)
     rows = [
         {
             "id": number,
@@ -103,7 +104,7 @@ def status(directory: str, as_json: bool) -> None:
         for number, process in cluster.brokers.items()
     ]
     if as_json:
-        print_json({"zookeeper": cluster.zookeeper, "brokers": rows, "under_replicated": missing})
+        print_json({"zookeeper": cluster.zookeeper, "brokers": rows, "under_replicated": missing, "without_leader": leaderless})
         return
     state = "" if cluster.own_zookeeper is None else " (running)" if cluster.zookeeper_alive() else " (stopped)"
     click.echo(f"ZooKeeper at {cluster.zookeeper}{state}")
@@ -112,24 +113,31 @@ def status(directory: str, as_json: bool) -> None:
         process = f", process {row['pid']}" if row["pid"] else ""
         click.echo(f"broker {row['id']} at {row['address']}: {row['state']}{process}{role}, leads {row['leads']} partitions")
     for name in missing:
-        click.echo(f"under-replicated: {name}")
+        click.echo(f"{'without a leader' if name in leaderless else 'under-replicated'}: {name}")
 
 
-def _seen_from_inside(cluster: LocalCluster, living: dict[int, bool]) -> tuple[int, dict[int, int], list[str]]:
-    """The controller, how many partitions each broker leads, and which lack replicas; nothing where nobody answers."""
+def _seen_from_inside(cluster: LocalCluster, living: dict[int, bool]) -> tuple[int, dict[int, int], list[str], list[str]]:
+    """The controller, how many partitions each broker leads, which lack replicas, and of those the ones that nobody leads.
+
+    Nothing where nobody answers.
+    """
     addresses = ",".join(f"127.0.0.1:{cluster.brokers[number].port}" for number, lives in living.items() if lives)
     if not addresses:
-        return -1, {}, []
+        return -1, {}, [], []
     with Cluster({"bootstrap.servers": addresses, "default.api.timeout.ms": 10_000}) as remote:
         metadata = remote.metadata()
     leads: dict[int, int] = {}
     missing: list[str] = []
+    leaderless: list[str] = []
     for topic in metadata.topics:
         for partition in topic.partitions:
             leads[partition.leader_id] = leads.get(partition.leader_id, 0) + 1
+            name = f"{topic.name}-{partition.partition_index}"
             if len(partition.isr_nodes) < len(partition.replica_nodes) or partition.leader_id < 0:
-                missing.append(f"{topic.name}-{partition.partition_index}")
-    return metadata.controller_id, leads, missing
+                missing.append(name)
+            if partition.leader_id < 0:
+                leaderless.append(name)
+    return metadata.controller_id, leads, missing, leaderless
 
 
 @command.command()

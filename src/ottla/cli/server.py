@@ -26,6 +26,8 @@ log = logging.getLogger("ottla.broker")
 _COLLECT_AFTER = (10_000, 20, 100)
 """Objects, and smaller collections, before the next collection. With thousands of partitions one look at everything takes a
 tenth of a second, and Python's own numbers ask for it again and again while roles change; hardly anything here needs it."""
+_ONE_WORD_S = 0.3
+"""Signals so close together are one: `timeout` and supervisors tell a process, and then its group."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers for them
 _LARGE = 4 << 20
 """Bytes from which a block of memory comes from the system and goes back to it."""
@@ -129,15 +131,20 @@ async def _run(config: BrokerConfig, console_port: int | None = None) -> None:
     gc.set_threshold(*_COLLECT_AFTER)
     broker = Broker(config)
     stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    first = 0.0
 
     def on_signal() -> None:
+        nonlocal first
         if stop.is_set():
+            if loop.time() - first < _ONE_WORD_S:
+                return
             log.warning("Stopping at once; the next start will recover")
             os._exit(130)
         log.info("Stopping; once more stops at once")
+        first = loop.time()
         stop.set()
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     await broker.start()

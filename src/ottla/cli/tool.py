@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
 
 Work = Callable[..., None]
+_NO_ARGUMENTS: tuple[type[click.UsageError], ...] = tuple(
+    getattr(click.exceptions, name) for name in ("NoArgsIsHelpError",) if hasattr(click.exceptions, name)
+)
+"""What newer versions of click raise where a group is called with nothing."""
 
 
 class Failure(Exception):
@@ -68,7 +72,9 @@ def in_one_line(name: str | None) -> Iterator[None]:
     try:
         yield
     except click.UsageError as problem:
-        words = problem.format_message().rstrip(".")
+        if isinstance(problem, _NO_ARGUMENTS):
+            raise  # it is the help, and stays one
+        words = " ".join(problem.format_message().split()).rstrip(".")
         see = f" (see {problem.ctx.command_path} --help)" if problem.ctx is not None else ""
         _end(name, words + see)
     except (Failure, KafkaError) as problem:

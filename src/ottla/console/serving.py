@@ -6,6 +6,7 @@ started by a broker ends with it, even where the broker was killed.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 import threading
@@ -50,7 +51,8 @@ def serve(console: Console, listener: socket.socket, ready: Callable[[], None], 
     if until_stdin_ends:
         threading.Thread(target=_end_with_stdin, args=(server,), name="ottla-parent", daemon=True).start()
     ready()
-    server.run(sockets=[listener])
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn has ended in order, and says that it was by Ctrl-C
+        server.run(sockets=[listener])
 
 
 def _end_with_stdin(server: uvicorn.Server) -> None:

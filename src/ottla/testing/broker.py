@@ -169,6 +169,8 @@ class PlannedFaults:
 
     def fail(self, api: str, error: Error, times: int = 1) -> None:
         """The next `times` requests of this kind are answered with `error`, and not carried out."""
+        if not isinstance(error, Error):
+            raise TypeError(f"{error!r} is not an error of Kafka's: use ottla.testing.Error, such as Error.REQUEST_TIMED_OUT")
         self._plan(api, Fault(error=error), times)
 
     def delay(self, api: str, seconds: float, times: int = 1) -> None:

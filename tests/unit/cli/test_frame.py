@@ -35,6 +35,12 @@ def test_help_groups_commands_by_what_a_person_wants() -> None:
             at = shown.find(words, at)
 
 
+@pytest.mark.parametrize("arguments", [[], ["cluster"], ["pipeline"]])
+def test_whoever_says_nothing_gets_the_help(arguments: list[str]) -> None:
+    told = invoke(*arguments)
+    assert (told.stdout or told.stderr).strip() == invoke(*arguments, "--help").stdout.strip()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -46,6 +52,7 @@ def test_help_groups_commands_by_what_a_person_wants() -> None:
         (["topics", "--lst"], "No such option '--lst'. Did you mean '--list'?"),
         (["cluster", "cluster-di"], "No such command 'cluster-di'"),
         (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
+        (["completion"], "bash, zsh, fish"),
     ],
 )
 def test_a_slip_is_told_in_one_line(arguments: list[str], words: str) -> None:

@@ -89,6 +89,11 @@ def test_a_failure_that_the_client_retries(broker: Broker) -> None:
     assert sender.seconds >= 0.04
 
 
+def test_what_is_no_error_is_not_planned(broker: Broker) -> None:
+    with pytest.raises(TypeError, match=r"use ottla\.testing\.Error"):
+        broker.faults.fail("Produce", "NOT_ENOUGH_REPLICAS")  # type: ignore[arg-type]
+
+
 def test_a_failure_that_the_client_gives_up_on(broker: Broker) -> None:
     broker.create_topic("given-up")
     broker.faults.fail("produce", Error.MESSAGE_TOO_LARGE)
