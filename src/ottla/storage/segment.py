@@ -48,6 +48,7 @@ class Segment:
     __slots__ = (
         "_file",
         "_first_timestamp",
+        "_indexes_have_room",
         "_max_timestamp",
         "_offset_of_max_timestamp",
         "_recent_from",
@@ -85,6 +86,7 @@ class Segment:
         self._max_timestamp: int | None = None
         self._offset_of_max_timestamp = base_offset
         self._since_index_entry = 0
+        self._indexes_have_room = False  # found by `should_roll`, and again after every entry
         self._reserved = reserving.FROM
         self._recent_from = base_offset
         self._recent_lasts = array("q")
@@ -176,6 +178,7 @@ class Segment:
     def complete(self) -> None:
         """Give the files the form of a segment that is no longer written to. After OSError it may still be written to."""
         self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+        self._indexes_have_room = False
         self.offset_index.trim()
         self.time_index.trim()
         self.aborted.write()
@@ -224,6 +227,7 @@ class Segment:
         if since > index_interval:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+            self._indexes_have_room = False
             since = 0
         self._since_index_entry = since + length
         lasts, positions = self._recent_lasts, self._recent_positions
@@ -246,9 +250,11 @@ class Segment:
         """Whether an append of `size` bytes must go to a new segment: by size, time, full index, or offsets out of reach."""
         if self.size > config.segment_bytes - size or last_offset - self.base_offset > MAX_INT:
             return True
-        offsets, timestamps = self.offset_index, self.time_index
-        if offsets.entries >= offsets.max_entries or timestamps.entries >= timestamps.max_entries:
-            return True
+        if not self._indexes_have_room:
+            offsets, timestamps = self.offset_index, self.time_index
+            if offsets.entries >= offsets.max_entries or timestamps.entries >= timestamps.max_entries:
+                return True
+            self._indexes_have_room = True
         if self.size == 0:
             return False
         first = self._first_timestamp
@@ -353,6 +359,7 @@ class Segment:
         del self._recent_positions[:]
         self._max_timestamp = None
         self._since_index_entry = 0
+        self._indexes_have_room = False
         if not self.size:
             self._first_timestamp = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 
 import pytest
@@ -178,6 +179,20 @@ def test_a_full_index_rolls(tmp_path):
         4,
         8,
     ]  # three entries: the first batch of a segment needs none
+
+
+def test_a_roll_that_failed_may_have_filled_an_index(tmp_path):
+    log = open_log(tmp_path, LogConfig(segment_index_bytes=24, index_interval_bytes=100))
+    segment = log.segments[-1]
+    now = itertools.count(NOW)
+    while not segment.time_index.entries:
+        append(log, batch(1, timestamp=next(now)))
+    append(log, batch(1, timestamp=next(now)))
+    segment.complete()  # say that what follows it failed: this is still where is written to
+    assert segment.time_index.entries == segment.time_index.max_entries
+    assert len(log.segments) == 1
+    append(log, batch(1, timestamp=next(now)))
+    assert len(log.segments) == 2
 
 
 def test_offsets_too_far_for_a_segment_roll(tmp_path):
