@@ -157,7 +157,7 @@ class Connection:
             self._loop.remove_reader(self.fd)
             return
         try:
-            got = self._sock.recv_into(buffer.view[filled : self._read_until(buffer)])
+            got = self._sock.recv_into(buffer.view[filled : self._read_until(buffer)] if filled else buffer.view)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -235,7 +235,7 @@ class Connection:
             self._pool.give_back(buffer)
             self._buffer = None
         if self._out and not self._writing:
-            if self._turn.shared and not self._ending:  # only small ones are left: a large one has gone by itself
+            if self._turn.shared:  # only small ones are left: a large one has gone by itself
                 self._put_off = True
                 self._turn.put_off(self._flush)
             else:
