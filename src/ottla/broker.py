@@ -240,7 +240,7 @@ class Broker:
             TopicJournal(TRANSACTIONS_TOPIC, replicas, self._metadata, create, timer),
             timer,
             new_producer_id=producer_ids.allocate,
-            send_markers=RemoteMarkers(self.broker_id, markers, replicas, self._metadata, self._marker_sender).write,
+            send_markers=RemoteMarkers(self.broker_id, markers.write, replicas, self._metadata, self._marker_sender).write,
             exists=self._exists,
             offload=self.run_blocking,
         )

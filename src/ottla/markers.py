@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from ottla.clock import Clock
 from ottla.coordinator.appending import Writer
 from ottla.coordinator.groups import TOPIC as OFFSETS_TOPIC
 from ottla.coordinator.groups import GroupCoordinator
 from ottla.coordinator.guards import Guards
-from ottla.coordinator.markers import Marker, Outcome
+from ottla.coordinator.markers import Marker, Outcome, Send
 from ottla.journal import append_committed
 from ottla.metadata.cache import MetadataCache
 from ottla.model import Error, KafkaError, TopicPartition
@@ -26,7 +27,7 @@ from ottla.replication.replicas import Replicas
 from ottla.replication.waiting import Timer
 
 # Why the group coordinator cannot take a marker now, in the words of a partition.
-_AS_PARTITION = frozenset({Error.NOT_COORDINATOR, Error.COORDINATOR_LOAD_IN_PROGRESS, Error.COORDINATOR_NOT_AVAILABLE})
+_AS_PARTITION: Final = frozenset({Error.NOT_COORDINATOR, Error.COORDINATOR_LOAD_IN_PROGRESS, Error.COORDINATOR_NOT_AVAILABLE})
 
 
 class LocalMarkers:
@@ -76,10 +77,10 @@ class RemoteMarkers:
     """
 
     def __init__(
-        self, broker_id: int, local: LocalMarkers, replicas: Replicas, metadata: MetadataCache, sender: MarkerSender
+        self, broker_id: int, write_here: Send, replicas: Replicas, metadata: MetadataCache, sender: MarkerSender
     ) -> None:
         self._broker_id = broker_id
-        self._local = local
+        self._write_here = write_here
         self._replicas = replicas
         self._metadata = metadata
         self._sender = sender
@@ -90,29 +91,33 @@ class RemoteMarkers:
         here: list[TopicPartition] = []
         elsewhere: dict[int, list[TopicPartition]] = {}
         for tp in partitions:
-            leader = self._leader(tp)
-            if isinstance(leader, Error):
-                outcomes[tp] = leader
-            elif leader == self._broker_id:
+            try:
+                leader = self._leader(tp)
+            except KafkaError as problem:
+                outcomes[tp] = problem.error
+                continue
+            if leader == self._broker_id:
                 here.append(tp)
             else:
                 elsewhere.setdefault(leader, []).append(tp)
         if here:
-            outcomes |= self._local.write(marker, here)
+            outcomes |= self._write_here(marker, here)
         for leader, led in elsewhere.items():
             outcomes |= self._send(leader, marker, led)
         return outcomes
 
-    def _leader(self, tp: TopicPartition) -> int | Error:
-        """Our own word about what we lead is the newest; about others the image's."""
+    def _leader(self, tp: TopicPartition) -> int:
+        """Our own word about what we lead is the newest; about others the image's. Raises where there is none."""
         own = self._replicas.partitions.get(tp)
         if own is not None and own.is_leader:
             return self._broker_id
         image = self._metadata.image
         if not image.has(tp):
-            return Error.UNKNOWN_TOPIC_OR_PARTITION
+            raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
         leader = image.partition(tp).leader
-        return leader if leader in image.brokers else Error.LEADER_NOT_AVAILABLE
+        if leader not in image.brokers:
+            raise KafkaError(Error.LEADER_NOT_AVAILABLE)
+        return leader
 
     def _send(self, leader: int, marker: Marker, led: list[TopicPartition]) -> Mapping[TopicPartition, Outcome]:
         loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from typing import Any
+from typing import Any, Final
 
 from ottla.api.registry import DISCONNECT, LATER, NO_ANSWER, Context, handles, shapes_errors_of
 from ottla.api.verification import Verification, first_writes, is_open, produce_when_verified, verify_write
@@ -20,12 +20,12 @@ from ottla.replication.waiting import DelayedProduce
 from ottla.storage.log import Log
 from ottla.wire.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 
-log = logging.getLogger("ottla.api")
+log: Final = logging.getLogger("ottla.api")
 
-ADMIN_CLIENT = "__admin_client"
-_KNOWS_ABORTABLE = 11
+ADMIN_CLIENT: Final = "__admin_client"
+_KNOWS_ABORTABLE: Final = 11
 """The first version whose clients abort their transaction, and go on, when they are told TRANSACTION_ABORTABLE."""
-_NOT_COMMITTED = {
+_NOT_COMMITTED: Final = {
     Error.REQUEST_TIMED_OUT: "Not replicated to all in-sync replicas within {} ms.",
     Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "Written, but then too few replicas were in sync.",
     Error.NOT_LEADER_OR_FOLLOWER: "Written, but this broker does not lead the partition any more.",

@@ -11,7 +11,7 @@ coordinator's word counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ottla.api.registry import LATER, Context, answer_error
 from ottla.coordinator.transaction_state import ProducerIdentity
@@ -22,7 +22,7 @@ from ottla.replication.partition import Partition
 from ottla.wire.apis.produce import ProduceRequest
 
 # The coordinator cannot tell now: the producer shall try again, and this is the error after which it does.
-_UNDECIDED = frozenset(
+_UNDECIDED: Final = frozenset(
     {
         Error.CONCURRENT_TRANSACTIONS,
         Error.COORDINATOR_LOAD_IN_PROGRESS,
@@ -53,24 +53,27 @@ class Verification:
 
     async def ask(self) -> None:
         """Have the coordinator's word."""
-        coordinator = self._coordinator()
+        try:
+            coordinator = self._coordinator()
+        except KafkaError as problem:
+            self._errors = dict.fromkeys(self._asked, problem.error)
+            return
         for producer in dict.fromkeys(self._asked.values()):
             partitions = [tp for tp, asked in self._asked.items() if asked == producer]
-            if isinstance(coordinator, Error):
-                self._errors |= dict.fromkeys(partitions, coordinator)
-            else:
-                verify = self._ctx.services.verify_elsewhere
-                self._errors |= await verify(coordinator, self._transactional_id, producer, partitions)
+            verify = self._ctx.services.verify_elsewhere
+            self._errors |= await verify(coordinator, self._transactional_id, producer, partitions)
 
-    def _coordinator(self) -> int | Error:
-        """Who leads the transactional id's partition now; where we are meant to, we do not do so yet."""
+    def _coordinator(self) -> int:
+        """Who leads the transactional id's partition now. Raises where nobody does, or where it is to be us, and is not yet."""
         image = self._ctx.image
         partition = self._ctx.services.transactions.held_elsewhere(self._transactional_id)
         topic = image.topics.get(TRANSACTIONS_TOPIC)
         state = topic.partitions.get(partition) if topic is not None and partition is not None else None
         if state is None or state.leader not in image.brokers:
-            return Error.COORDINATOR_NOT_AVAILABLE
-        return state.leader if state.leader != self._ctx.broker_id else Error.NOT_COORDINATOR
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
+        if state.leader == self._ctx.broker_id:
+            raise KafkaError(Error.NOT_COORDINATOR)
+        return state.leader
 
     def speaks_of(self, partition: TopicPartition, producer: ProducerIdentity) -> bool:
         """Whether the coordinator was asked about this write."""

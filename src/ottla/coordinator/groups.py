@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.clock import Clock
 from ottla.coordinator import classic_groups, consumer_groups, consumer_membership, membership, record_format
@@ -37,7 +37,7 @@ from ottla.coordinator.runtime import Handle, Offload, Runtime, Timer
 from ottla.coordinator.settings import GroupSettings
 from ottla.model import NO_TIMESTAMP, Error, KafkaError, TopicPartition
 
-TOPIC = "__consumer_offsets"
+TOPIC: Final = "__consumer_offsets"
 
 
 class Committing(NamedTuple):

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from ottla.clock import ManualClock
 from ottla.config import BrokerConfig
 from ottla.controller.controller import NewTopic
+from ottla.coordinator.groups import GroupCoordinator
+from ottla.coordinator.settings import GroupSettings
 from ottla.journal import TopicJournal
 from ottla.metadata.cache import MetadataCache
 from ottla.metadata.image import BrokerImage, Endpoint, Image, PartitionState, TopicImage
@@ -17,6 +20,7 @@ from ottla.model import BrokerUnavailable, Error, KafkaError
 from ottla.wire.apis.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from unit.api.handler_kit import ask
+from unit.coordinator.consumer_kit import Topics
 
 BROKERS = {number: BrokerImage(number, {"PLAINTEXT": Endpoint(f"h{number}", 9092)}) for number in (1, 2, 3)}
 
@@ -92,11 +96,7 @@ def find(scene: Scene, topic: str = "__consumer_offsets") -> Any:
     timer: Any = None
     journal = TopicJournal(topic, replicas, scene.metadata, create, timer)
 
-    async def partition_of(_key: str) -> int:
-        assert await journal.ensure_topic()
-        return 0
-
-    scene.services.groups = SimpleNamespace(partition_of=partition_of)
+    scene.services.groups = GroupCoordinator(GroupSettings(), ManualClock(), journal, timer, topics=Topics())
     return ask(scene.services, FindCoordinatorRequest(key="g", key_type=0), FindCoordinatorResponse, 3)
 
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ottla.clock import ManualClock
+from ottla.coordinator.groups import GroupCoordinator
 from ottla.coordinator.guards import Guards
 from ottla.coordinator.markers import Marker, all_written, deliver, settled
+from ottla.coordinator.settings import GroupSettings
 from ottla.markers import LocalMarkers, RemoteMarkers
 from ottla.metadata.cache import MetadataCache
 from ottla.metadata.image import BrokerImage, Image, PartitionState, TopicImage
 from ottla.model import Error, KafkaError, TopicPartition
+from ottla.replication.partition import Partition
+from ottla.storage.manager import LogManager
+from unit.coordinator.consumer_kit import Topics
+from unit.coordinator.coordinator_kit import ManualHandle, MemoryJournal
 
 HERE, THERE, NOWHERE, GONE = (TopicPartition("t", number) for number in range(4))
 MARKER = Marker(9, 2, 3, True)
@@ -46,13 +53,14 @@ class FakeSender:
 class Scene:
     """Broker 1 leads the first partition, broker 2 the second, nobody that lives the third."""
 
-    def __init__(self) -> None:
-        self.local: Any = FakeLocal()
+    def __init__(self, logs: LogManager) -> None:
+        self.local = FakeLocal()
         self.sender: Any = FakeSender()
         self.metadata = MetadataCache()
-        self.replicas: Any = SimpleNamespace(partitions={HERE: SimpleNamespace(is_leader=True)})
+        led = Partition(1, HERE, logs.create(HERE), PartitionState(1, 0, (1,), (1,)))
+        self.replicas: Any = SimpleNamespace(partitions={HERE: led})
         self.tell({0: 1, 1: 2, 2: 3})
-        self.markers = RemoteMarkers(1, self.local, self.replicas, self.metadata, self.sender)
+        self.markers = RemoteMarkers(1, self.local.write, self.replicas, self.metadata, self.sender)
 
     def tell(self, leaders: Mapping[int, int]) -> None:
         states = {number: PartitionState(leader, 0, (leader,), (leader,)) for number, leader in leaders.items()}
@@ -60,9 +68,17 @@ class Scene:
         self.metadata.swap(image.with_topics([TopicImage("t", b"t" * 16, states)]))
 
 
-def test_each_partition_is_asked_of_its_leader() -> None:
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[LogManager]:
+    manager = LogManager([str(tmp_path)], ManualClock(), broker_id=1, cluster_id="c")
+    manager.load()
+    yield manager
+    manager.abandon()
+
+
+def test_each_partition_is_asked_of_its_leader(logs: LogManager) -> None:
     async def run() -> None:
-        scene = Scene()
+        scene = Scene(logs)
         outcomes = scene.markers.write(MARKER, [HERE, THERE, NOWHERE, GONE])
         assert not all_written(outcomes)
         assert await settled(outcomes) == {
@@ -77,20 +93,20 @@ def test_each_partition_is_asked_of_its_leader() -> None:
     asyncio.run(run())
 
 
-def test_what_is_led_here_needs_nobody_else() -> None:
-    scene = Scene()
+def test_what_is_led_here_needs_nobody_else(logs: LogManager) -> None:
+    scene = Scene(logs)
     assert all_written(scene.markers.write(MARKER, [HERE]))  # no loop runs: nothing had to wait
 
 
-def test_what_we_lead_we_know_before_the_image_says_so() -> None:
-    scene = Scene()
+def test_what_we_lead_we_know_before_the_image_says_so(logs: LogManager) -> None:
+    scene = Scene(logs)
     scene.tell({0: 2})
     assert all_written(scene.markers.write(MARKER, [HERE]))
 
 
-def test_a_coordinator_goes_on_until_every_partition_that_exists_has_it() -> None:
+def test_a_coordinator_goes_on_until_every_partition_that_exists_has_it(logs: LogManager) -> None:
     async def run() -> None:
-        scene = Scene()
+        scene = Scene(logs)
         scene.sender.refusals = [Error.NOT_LEADER_OR_FOLLOWER]
 
         async def pause(_seconds: float) -> None:
@@ -107,6 +123,7 @@ def test_a_coordinator_goes_on_until_every_partition_that_exists_has_it() -> Non
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("later", [True, False])
 @pytest.mark.parametrize(
     ("refused", "told"),
     [
@@ -115,19 +132,29 @@ def test_a_coordinator_goes_on_until_every_partition_that_exists_has_it() -> Non
         (Error.INVALID_PRODUCER_EPOCH, Error.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_the_group_coordinator_refuses_in_the_words_of_a_partition(refused: Error, told: Error) -> None:
+def test_the_group_coordinator_refuses_in_the_words_of_a_partition(refused: Error, told: Error, later: bool) -> None:
+    async def offload(work: Callable[[], None]) -> None:
+        work()
+
+    def timer(delay: float, callback: Callable[[], None]) -> ManualHandle:
+        return ManualHandle(delay, 0, callback)
+
     async def run() -> None:
-        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        failed.set_exception(KafkaError(refused))
-        groups: Any = SimpleNamespace(end_transaction=lambda *_args, **_more: failed)
+        journal = MemoryJournal()
+        groups = GroupCoordinator(GroupSettings(), ManualClock(), journal, timer, topics=Topics(), offload=offload)
+        assert await groups.partition_of("g") == 0
+        journal.refuse = KafkaError(refused)
+        if later:
+            journal.gate.clear()
         replicas: Any = SimpleNamespace()
-        timer: Any = None
         guards = Guards()
-        offsets = TopicPartition("__consumer_offsets", 4)
+        offsets = TopicPartition("__consumer_offsets", 0)
         guard, other = guards.hold(offsets, 9), guards.hold(offsets, 8)
         outcomes = LocalMarkers(replicas, groups, ManualClock(), timer, guards).write(MARKER, [offsets])
-        assert await settled(outcomes) == {offsets: told}
+        assert isinstance(outcomes[offsets], Error) is not later
         assert guard.broken, "the transaction is over, whether its marker could be written now or not"
         assert not other.broken
+        journal.gate.set()
+        assert await settled(outcomes) == {offsets: told}
 
     asyncio.run(run())

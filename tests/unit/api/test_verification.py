@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,20 @@ import pytest
 
 from ottla.api.faults import Faults
 from ottla.api.registry import Registry
-from ottla.coordinator.groups import Committing
+from ottla.clock import ManualClock
+from ottla.coordinator.groups import GroupCoordinator
 from ottla.coordinator.guards import Guards
+from ottla.coordinator.hashing import partition_for
+from ottla.coordinator.settings import GroupSettings, TransactionSettings
 from ottla.coordinator.transaction_state import ProducerIdentity
+from ottla.coordinator.transactions import TransactionCoordinator
 from ottla.metadata.image import BrokerImage, Image, PartitionState, TopicImage
-from ottla.model import Error, KafkaError, TopicPartition
-from ottla.records.batch import TRANSACTIONAL_BIT
+from ottla.model import Error, TopicPartition
+from ottla.records.batch import MAGIC_AT, TRANSACTIONAL_BIT, split
 from ottla.records.plain import plain_batch
+from ottla.replication.partition import Partition
+from ottla.storage.manager import LogManager
+from ottla.storage.producers import Producer
 from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.wire.apis.transactions import (
     TxnOffsetCommitRequest,
@@ -27,58 +35,43 @@ from ottla.wire.apis.transactions import (
 )
 from ottla.wire.frame import decode_response, encode_request
 from unit.api.handler_kit import FakePeer
+from unit.coordinator.consumer_kit import Topics
+from unit.coordinator.coordinator_kit import ManualHandle, MemoryJournal
 
+INTERNAL_PARTITIONS = 50
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-OFFSETS = TopicPartition("__consumer_offsets", 4)
+OFFSETS = TopicPartition("__consumer_offsets", partition_for("g", INTERNAL_PARTITIONS))
 PRODUCER = ProducerIdentity(9, 2)
-
-
-class FakePartition:
-    """A partition that keeps what is appended; the first record of a producer opens its transaction."""
-
-    def __init__(self, tp: TopicPartition) -> None:
-        self.tp = tp
-        self.is_leader = True
-        self.leader_epoch = 3
-        self.watchers: set[Any] = set()
-        self.tail_watchers: set[Any] = set()
-        self.appended: list[bytes] = []
-        self.log = SimpleNamespace(producers=SimpleNamespace(by_id={}))
-
-    def open(self) -> None:
-        self.log.producers.by_id[PRODUCER.producer_id] = SimpleNamespace(transaction_start=0, epoch=PRODUCER.epoch)
-
-    def append(self, records: memoryview, acks: int, version: int) -> Any:
-        self.appended.append(bytes(records))
-        self.open()
-        count = len(self.appended)
-        return SimpleNamespace(
-            first_offset=count - 1, last_offset=count - 1, log_append_time=-1, log_start_offset=0, flush_due=False
-        )
-
-    def committed(self, _offset: int) -> bool:
-        return True
-
-    def check_leader(self, _epoch: int = -1) -> None:
-        if not self.is_leader:
-            raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
 
 
 class Scene:
     """Broker 1 of two; the coordinator is broker 2, which answers when the test says so."""
 
-    def __init__(self, coordinator: int = 2) -> None:
+    def __init__(self, logs: LogManager, coordinator: int = 2) -> None:
         self.asked: list[tuple[int, str, ProducerIdentity, list[TopicPartition]]] = []
         self.word: dict[TopicPartition, Error] = {}
         self.may_answer = asyncio.Event()
         self.may_answer.set()
-        self.partitions = {tp: FakePartition(tp) for tp in (T0, T1, OFFSETS)}
-        self.verified_here: list[TopicPartition] = []
-        self.committed_offsets = 0
-        self.held_elsewhere: int | None = 6 if coordinator != 1 else None
+        self.partitions = {tp: Partition(1, tp, logs.create(tp), PartitionState(1, 3, (1,), (1,))) for tp in (T0, T1, OFFSETS)}
         self.guards = Guards()
+        self.offsets = MemoryJournal(INTERNAL_PARTITIONS)
+        self.groups = GroupCoordinator(
+            GroupSettings(), ManualClock(), self.offsets, _timer, topics=Topics(t=1), offload=self._offload
+        )
+        journal = MemoryJournal(INTERNAL_PARTITIONS)
+        journal.leading = coordinator == 1
+        self.transactions = TransactionCoordinator(
+            TransactionSettings(),
+            ManualClock(),
+            journal,
+            _timer,
+            new_producer_id=self._new_producer_id,
+            send_markers=lambda _marker, partitions: dict.fromkeys(partitions, Error.NONE),
+            exists=lambda _partition: True,
+            offload=self._offload,
+        )
         brokers = {1: BrokerImage(1, {}), 2: BrokerImage(2, {})}
-        states = {6: PartitionState(coordinator, 0, (2,), (2,))}
+        states = {partition_for("alice", INTERNAL_PARTITIONS): PartitionState(coordinator, 0, (2,), (2,))}
         data = {0: PartitionState(1, 0, (1,), (1,))}
         image = Image(brokers=brokers).with_topics(
             [TopicImage("__transaction_state", b"s" * 16, states), TopicImage("t", b"t" * 16, data)]
@@ -94,8 +87,8 @@ class Scene:
                 get=lambda *tp: self.partitions[TopicPartition(*tp)],
                 check_leads=lambda *tp: self.partitions[TopicPartition(*tp)].check_leader(),
             ),
-            transactions=SimpleNamespace(held_elsewhere=lambda _id: self.held_elsewhere, verify=self._verify_here),
-            groups=SimpleNamespace(partition_of=self._partition_of, commit_in_transaction=self._commit),
+            transactions=self.transactions,
+            groups=self.groups,
             guards=self.guards,
             verify_elsewhere=self._verify_elsewhere,
             spawn=asyncio.ensure_future,
@@ -110,19 +103,41 @@ class Scene:
         await self.may_answer.wait()
         return {tp: self.word.get(tp, Error.NONE) for tp in partitions}
 
-    def _verify_here(self, _id: str, _producer: ProducerIdentity, partition: TopicPartition) -> None:
-        self.verified_here.append(partition)
-        if self.held_elsewhere is not None:
-            raise KafkaError(Error.NOT_COORDINATOR)
+    async def _new_producer_id(self) -> int:
+        return PRODUCER.producer_id
 
-    async def _partition_of(self, _group: str) -> int:
-        return OFFSETS.partition
+    @staticmethod
+    async def _offload(work: Callable[[], None]) -> None:
+        work()
 
-    def _commit(self, *_args: Any, **_more: Any) -> Any:
-        self.committed_offsets += 1
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        written.set_result(None)
-        return Committing(written, {})
+    async def begin(self, *partitions: TopicPartition) -> None:
+        """The producer's transaction, with the coordinator on this broker."""
+        await self.transactions.partition_of("alice")
+        for epoch in range(PRODUCER.epoch + 1):
+            assert await self.transactions.init_producer("alice", 60_000, None) == (PRODUCER.producer_id, epoch)
+        assert self.transactions.add_partitions("alice", PRODUCER, frozenset(partitions)) is None
+
+    def open(self, tp: TopicPartition) -> None:
+        """The producer's transaction has records in a partition already."""
+        producer = Producer(*PRODUCER)
+        producer.transaction_start = 0
+        self.partitions[tp].log.producers.add(producer)
+
+    def appended(self, tp: TopicPartition) -> list[bytes]:
+        """The batches of a partition, without what its leader writes into them."""
+        region = self.partitions[tp].read(0, 1 << 20, 0, -1, min_one=True)
+        data = region.read() if region is not None else b""
+        return [data[position + MAGIC_AT : position + header.size] for position, header in split(data)]
+
+    @property
+    def committed_offsets(self) -> int:
+        return len(self.offsets.rows())
+
+    @staticmethod
+    async def settle() -> None:
+        """Let everything happen that can."""
+        for _ in range(30):
+            await asyncio.sleep(0)
 
     def send(self, request: Any, version: int) -> bytearray:
         """The frame's memory, which belongs to the connection again when the call returns."""
@@ -147,51 +162,64 @@ class Scene:
         self.guards.marker_came(tp, PRODUCER.producer_id)
 
 
-def batch(producer: ProducerIdentity = PRODUCER) -> bytes:
+def _timer(delay: float, callback: Callable[[], None]) -> ManualHandle:
+    return ManualHandle(delay, 0, callback)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[LogManager]:
+    manager = LogManager([str(tmp_path)], ManualClock(), broker_id=1, cluster_id="c")
+    manager.load()
+    yield manager
+    manager.abandon()
+
+
+def batch(sequence: int = 0) -> bytes:
     return bytes(
         plain_batch(
             [(b"k", b"v")],
             0,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            base_sequence=0,
+            producer_id=PRODUCER.producer_id,
+            producer_epoch=PRODUCER.epoch,
+            base_sequence=sequence,
             attributes=TRANSACTIONAL_BIT,
         )
     )
 
 
-def produce(*partitions: TopicPartition, acks: int = 1) -> ProduceRequest:
-    data = [PartitionProduceData(index=tp.partition, records=memoryview(batch())) for tp in partitions]
+def produce(*partitions: TopicPartition, acks: int = 1, sequence: int = 0) -> ProduceRequest:
+    data = [PartitionProduceData(index=tp.partition, records=memoryview(batch(sequence))) for tp in partitions]
     return ProduceRequest(
         transactional_id="alice", acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)]
     )
 
 
-def test_the_first_write_is_asked_about_and_those_that_follow_are_not() -> None:
+def test_the_first_write_is_asked_about_and_those_that_follow_are_not(logs: LogManager) -> None:
     async def run() -> None:
-        scene = Scene()
+        scene = Scene(logs)
         scene.may_answer.clear()
         frame = scene.send(produce(T0, T1), 11)
         frame[:] = bytes(len(frame))  # the connection reads something else into its buffer meanwhile
         await asyncio.sleep(0)
         assert scene.asked == [(2, "alice", PRODUCER, [T0, T1])]
-        assert not scene.partitions[T0].appended
+        assert not scene.appended(T0)
         scene.may_answer.set()
         assert await scene.errors() == {T0: Error.NONE, T1: Error.NONE}
-        assert scene.partitions[T0].appended == [batch()]
+        assert scene.appended(T0) == [batch()[MAGIC_AT:]]
         assert len(scene.guards) == 0
         scene.peer = FakePeer()
-        scene.send(produce(T0), 11)
+        scene.send(produce(T0, sequence=1), 11)
         assert scene.peer.answers, "at once"
         assert len(scene.asked) == 1
+        assert scene.appended(T0) == [batch()[MAGIC_AT:], batch(1)[MAGIC_AT:]]
 
     asyncio.run(run())
 
 
-def test_only_what_is_not_open_is_asked_about() -> None:
+def test_only_what_is_not_open_is_asked_about(logs: LogManager) -> None:
     async def run() -> None:
-        scene = Scene()
-        scene.partitions[T0].open()
+        scene = Scene(logs)
+        scene.open(T0)
         scene.send(produce(T0, T1), 11)
         assert await scene.errors() == {T0: Error.NONE, T1: Error.NONE}
         assert scene.asked == [(2, "alice", PRODUCER, [T1])]
@@ -199,45 +227,45 @@ def test_only_what_is_not_open_is_asked_about() -> None:
     asyncio.run(run())
 
 
-def test_a_marker_between_the_question_and_the_write() -> None:
+def test_a_marker_between_the_question_and_the_write(logs: LogManager) -> None:
     """The coordinator said yes, then the transaction ended: its markers are in, and the write would never get one."""
 
     async def run() -> None:
-        scene = Scene()
+        scene = Scene(logs)
         scene.may_answer.clear()
         scene.send(produce(T0, T1), 11)
         await asyncio.sleep(0)
         scene.marker_comes(T0)
         scene.may_answer.set()
         assert await scene.errors() == {T0: Error.INVALID_TXN_STATE, T1: Error.NONE}
-        assert not scene.partitions[T0].appended
+        assert not scene.appended(T0)
         assert len(scene.guards) == 0
 
     asyncio.run(run())
 
 
-def test_a_marker_ends_what_was_open_while_another_partition_is_asked_about() -> None:
+def test_a_marker_ends_what_was_open_while_another_partition_is_asked_about(logs: LogManager) -> None:
     async def run() -> None:
-        scene = Scene()
-        scene.partitions[T0].open()
+        scene = Scene(logs)
+        scene.open(T0)
         scene.may_answer.clear()
         scene.send(produce(T0, T1), 11)
         await asyncio.sleep(0)
         scene.marker_comes(T0)
-        scene.partitions[T0].log.producers.by_id.clear()
+        scene.partitions[T0].log.producers.clear()
         scene.may_answer.set()
         assert await scene.errors() == {T0: Error.NOT_ENOUGH_REPLICAS, T1: Error.NONE}, "nobody vouches for it: again"
 
     asyncio.run(run())
 
 
-def test_another_leader_in_between() -> None:
+def test_another_leader_in_between(logs: LogManager) -> None:
     async def run() -> None:
-        scene = Scene()
+        scene = Scene(logs)
         scene.may_answer.clear()
         scene.send(produce(T0), 11)
         await asyncio.sleep(0)
-        scene.partitions[T0].leader_epoch += 2
+        scene.partitions[T0].become(PartitionState(1, 5, (1,), (1,)))
         scene.may_answer.set()
         assert await scene.errors() == {T0: Error.NOT_LEADER_OR_FOLLOWER}
 
@@ -256,21 +284,21 @@ def test_another_leader_in_between() -> None:
         (Error.NOT_COORDINATOR, 11, Error.NOT_ENOUGH_REPLICAS),
     ],
 )
-def test_what_the_coordinator_says(word: Error, version: int, told: Error) -> None:
+def test_what_the_coordinator_says(logs: LogManager, word: Error, version: int, told: Error) -> None:
     async def run() -> None:
-        scene = Scene()
+        scene = Scene(logs)
         scene.word[T0] = word
         scene.send(produce(T0, T1), version)
         assert await scene.errors(version) == {T0: told, T1: Error.NONE}
-        assert not scene.partitions[T0].appended
+        assert not scene.appended(T0)
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("coordinator", [-1, 3])
-def test_no_coordinator_now(coordinator: int) -> None:
+def test_no_coordinator_now(logs: LogManager, coordinator: int) -> None:
     async def run() -> None:
-        scene = Scene(coordinator)
+        scene = Scene(logs, coordinator)
         scene.send(produce(T0), 11)
         assert await scene.errors() == {T0: Error.NOT_ENOUGH_REPLICAS}
         assert scene.asked == []
@@ -278,9 +306,9 @@ def test_no_coordinator_now(coordinator: int) -> None:
     asyncio.run(run())
 
 
-def test_without_an_answer_a_refusal_is_a_hang_up() -> None:
+def test_without_an_answer_a_refusal_is_a_hang_up(logs: LogManager) -> None:
     async def run() -> None:
-        scene = Scene()
+        scene = Scene(logs)
         scene.word[T0] = Error.INVALID_PRODUCER_ID_MAPPING
         scene.send(produce(T0, acks=0), 11)
         await scene.peer.settled.wait()
@@ -289,20 +317,21 @@ def test_without_an_answer_a_refusal_is_a_hang_up() -> None:
     asyncio.run(run())
 
 
-def test_a_coordinator_on_this_broker_is_asked_in_the_same_step() -> None:
+def test_a_coordinator_on_this_broker_is_asked_in_the_same_step(logs: LogManager) -> None:
     async def run() -> None:
-        scene = Scene(coordinator=1)
-        scene.send(produce(T0), 11)
+        scene = Scene(logs, coordinator=1)
+        await scene.begin(T0)
+        scene.send(produce(T0, T1), 11)
         assert scene.peer.answers
-        assert scene.verified_here == [T0]
+        assert await scene.errors() == {T0: Error.NONE, T1: Error.TRANSACTION_ABORTABLE}, "both were looked up"
         assert scene.asked == []
 
     asyncio.run(run())
 
 
-def test_verification_can_be_switched_off() -> None:
+def test_verification_can_be_switched_off(logs: LogManager) -> None:
     async def run() -> None:
-        scene = Scene()
+        scene = Scene(logs)
         scene.flags = False
         scene.send(produce(T0), 11)
         assert await scene.errors() == {T0: Error.NONE}
@@ -335,15 +364,15 @@ def commit() -> TxnOffsetCommitRequest:
         (False, False, Error.NONE, Error.NOT_COORDINATOR),
     ],
 )
-def test_offsets_in_a_transaction(marker: bool, leads: bool, word: Error, told: Error) -> None:
+def test_offsets_in_a_transaction(logs: LogManager, marker: bool, leads: bool, word: Error, told: Error) -> None:
     async def run() -> None:
-        scene = Scene()
-        scene.partitions[OFFSETS].is_leader = leads
+        scene = Scene(logs)
+        if not leads:
+            scene.partitions[OFFSETS].become(PartitionState(2, 4, (2,), (1, 2)))
         scene.word[OFFSETS] = word
         scene.may_answer.clear()
         scene.send(commit(), 4)
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await scene.settle()
         assert scene.asked == ([(2, "alice", PRODUCER, [OFFSETS])] if leads else [])
         if marker:
             scene.marker_comes(OFFSETS)
