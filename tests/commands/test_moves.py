@@ -12,6 +12,8 @@ import pytest
 from cluster.processes import until
 from commands.side import Side, described
 from ottla.testing import Cluster
+from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic
+from robustness.raw import RawClient
 
 pytestmark = pytest.mark.java
 
@@ -29,8 +31,20 @@ def create(side: Side, topic: str, replicas: str) -> None:
     assert side.ours("topics", f"--create --topic {topic} --replica-assignment {replicas}").code == 0
 
 
-def settled(side: Side) -> None:
+def settled(side: Side, topic: str) -> None:
+    """Nothing is being moved any more, and every broker has heard so: each may be the one that is asked."""
     until(lambda: not side.objects("reassign-partitions", "--list")["reassignments"], "nothing is being moved")
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+
+    def have_heard() -> bool:
+        answers = []
+        for server in side.servers.split(","):
+            with RawClient(int(server.rpartition(":")[2])) as client:
+                answers.append(client.ask(asked, 9))
+        known = [partition for answer in answers for found in answer.topics for partition in found.partitions]
+        return all(len(partition.replica_nodes) == 2 for partition in known)
+
+    until(have_heard, "all brokers know that it is done")
 
 
 # ---- leaders -------------------------------------------------------------------------------------------------------------
@@ -85,7 +99,7 @@ def test_replicas_move_and_throttles_go(ottla_side: Side, topic: str) -> None:
         parts.append(run("reassign-partitions", f"--execute {file} --throttle 10000000"))
         parts.append(side.ours("configs", f"--describe --topic {names[twin]}"))
         parts.append(side.ours("configs", "--describe --broker 1"))
-        settled(side)
+        settled(side, names[twin])
         parts.append(run("reassign-partitions", f"--verify {file} --preserve-throttles"))
         parts.append(run("reassign-partitions", f"--verify {file}"))
         parts.append(side.ours("configs", f"--describe --topic {names[twin]}"))

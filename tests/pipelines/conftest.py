@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from spark.conftest import open_session
 from support.server import ServerProcess
 
 Run = Callable[..., State]
+
+collect_ignore = [] if os.environ.get("OTTLA_SOAK") else ["test_delta.py"]
+"""Takes a minute for one session of Spark with Delta's jars: only in the long form."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

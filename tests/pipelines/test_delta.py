@@ -23,7 +23,6 @@ _JARS = sorted((_ROOT / ".cache" / "delta").glob("*.jar"))
 
 
 @pytest.mark.soak
-@pytest.mark.skipif(not os.environ.get("OTTLA_SOAK"), reason="a long test, run by `make soak`")
 @pytest.mark.skipif(not _JARS, reason="Delta Lake is not here (`scripts/prepare java` fetches it)")
 def test_a_delta_table_gets_each_batch_once(server: ServerProcess, cluster: Cluster, topic: str, tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"

@@ -43,7 +43,8 @@ AFTER = {
 }
 SHORT = {
     "shared": [("task.half", "raise"), ("commit.marked", "exit"), ("commit.ended", "raise")],
-    "task": [("task.half", "raise"), ("commit.begun", "wait"), ("decision.marked", "exit"), ("decision.half", "driver"),
+    # Whoever waits meets what is planted next: for "commit.begun" that has to come after the look at what has timed out.
+    "task": [("task.half", "raise"), ("decision.marked", "exit"), ("commit.begun", "wait"), ("decision.half", "driver"),
              ("decision.written", "wait")],
 }  # fmt: skip
 AFTER["cluster"] = AFTER["task"]
