@@ -28,7 +28,7 @@ from ottla.spark.log import log, speak
 from ottla.spark.offsets import Loss, OffsetRange, split
 from ottla.spark.options import BATCH_TASK_RECORDS, SourceOptions
 from ottla.spark.positions import bound, earliest, selected
-from ottla.spark.workers import lasting_cluster, settle
+from ottla.spark.workers import fit_in, lasting_cluster, settle
 
 TASK_BYTES = 32 << 20
 """What a task fetches ahead at most."""
@@ -73,6 +73,7 @@ def task_settings(options: SourceOptions) -> dict[str, str]:
 def read_ranges(options: SourceOptions, ranges: Iterable[OffsetRange], *, known: bool = False) -> Iterator[pa.RecordBatch]:
     """What a task does. Ranges that are `known` were there when they were planned, a moment ago."""
     speak()
+    fit_in()
     with lasting_cluster(task_settings(options)) as cluster:
         for wanted in ranges:
             yield from _read(cluster, options, wanted, known)

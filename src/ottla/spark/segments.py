@@ -14,7 +14,7 @@ from ottla.client.segments import SegmentRange, plan_segments, read_segment, sto
 from ottla.spark.log import log, speak
 from ottla.spark.options import columns_of
 from ottla.spark.source import check_schema, schema_of
-from ottla.spark.workers import settle
+from ottla.spark.workers import fit_in, settle
 
 
 @dataclass
@@ -50,6 +50,7 @@ class SegmentsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SegmentPartition)
+        fit_in()
         if partition.range is not None:
             yield from read_segment(partition.range, self._columns)
             settle()

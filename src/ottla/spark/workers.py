@@ -9,10 +9,15 @@ habits of Spark took longer than reading such a batch:
 - Spark sends a task in two pieces, and its kernel keeps the second back until the first is acknowledged (Nagle), which a
   worker's kernel does 40 ms later because it takes the exchange for a conversation and waits for something to send along. It is
   told not to wait, between two tasks. (Spark's `spark.python.unix.domain.socket.enabled` avoids this too, and is off.)
+
+Where Spark limits a worker's memory (spark.executor.pyspark.memory) it limits its address space, of which every new thread
+takes 72 MB for a stack and a heap of its own, and Arrow's own pool still more, most of it never touched: with a limit they get
+less.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import resource
@@ -23,12 +28,20 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+import pyarrow as pa
+
 from ottla.client import Cluster
 
 _PAUSES = (0.001, 0.004, 0.015)
 """Seconds; the task's last bytes go out a moment after we are done, and make the kernel wait for more to send again."""
 
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # glibc's numbers for them
+_LARGE = 256 << 10
+"""Bytes from which a block of memory comes from the system, and goes back to it."""
+_STACK = 1 << 20
+
 _settled = False
+_fitted = False
 _clusters: dict[tuple[tuple[str, str], ...], Cluster] = {}
 _FEW_CLUSTERS = 4
 
@@ -49,6 +62,24 @@ def lasting_cluster(settings: Mapping[str, str]) -> Iterator[Cluster]:
             _clusters.pop(next(iter(_clusters))).close()
 
 
+def fit_in() -> None:
+    """To be called before a task does anything: threads take no address space that the worker does not have."""
+    global _fitted
+    if not _fitted and _is_limited():
+        _fitted = True
+        set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it
+        if set_option is not None:
+            set_option(_ARENA_MAX, 1)
+            set_option(_MMAP_THRESHOLD, _LARGE)
+            set_option(_TRIM_THRESHOLD, _LARGE)
+        threading.stack_size(_STACK)
+        pa.set_memory_pool(pa.system_memory_pool())
+
+
+def _is_limited() -> bool:
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
 def settle() -> None:
     """To be called at the end of what a task, or a plan, has to do."""
     global _settled
@@ -56,8 +87,7 @@ def settle() -> None:
         _settled = True
         gc.collect()
         gc.freeze()
-    # A worker whose memory Spark limits (spark.executor.pyspark.memory) has no address space to spare for one more thread.
-    if hasattr(socket, "TCP_QUICKACK") and resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+    if hasattr(socket, "TCP_QUICKACK") and not _is_limited():  # else there is no room for one more thread
         threading.Thread(target=_acknowledge_at_once, name="ottla-quick-ack", daemon=True).start()
 
 

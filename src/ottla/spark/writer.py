@@ -28,7 +28,7 @@ from ottla.spark.exactly_once import SHARED, Plan, TaskReport, TaskTransaction, 
 from ottla.spark.faults import step
 from ottla.spark.log import log, speak
 from ottla.spark.options import SinkOptions
-from ottla.spark.workers import settle
+from ottla.spark.workers import fit_in, settle
 
 _KINDS = {"topic": ("string",), "key": ("string", "binary"), "value": ("string", "binary"), "partition": ("int",),
           "headers": ("array<struct<key:string,value:binary>>",)}  # fmt: skip
@@ -88,6 +88,7 @@ class _Writing:
 
     def write_task(self, rows: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task, and say where they went."""
+        fit_in()
         context = TaskContext.get()
         assert context is not None
         task, attempt = context.partitionId(), context.attemptNumber()
