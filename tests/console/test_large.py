@@ -95,4 +95,3 @@ def test_a_large_cluster(tmp_path: Path) -> None:
             if SOAK:
                 assert max(seconds for seconds, _ in lists.values()) < 1
                 assert max(first, newest) < 2
-                assert afterwards < 100
