@@ -37,10 +37,11 @@ _DIED = "The process that reads messages for the console ended unexpectedly: try
 class Job:
     """Something that the process does, as long as somebody wants to hear of it."""
 
-    def __init__(self, sock: socket.socket, ended: Callable[[], None]) -> None:
+    def __init__(self, sock: socket.socket, ended: Callable[[], None], died: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._ended = ended
+        self._died = died
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._over = False
@@ -51,6 +52,7 @@ class Job:
         self._writer.write(frames.encode(kind, fields))
         first = await _read(self._reader)
         if first is None:
+            self._died()
             raise BadRequest(_DIED, HTTPStatus.BAD_GATEWAY)
         if first.kind == PROBLEM:
             problem = first.value
@@ -62,6 +64,8 @@ class Job:
         assert self._reader is not None
         while True:
             frame = await _read(self._reader)
+            if frame is None:
+                self._died()
             yield frame if frame is not None else Frame(PROBLEM, b'{"error":"%s"}' % _DIED.encode())
             if frame is None or frame.kind in (END, PROBLEM):
                 return
@@ -145,7 +149,13 @@ class ReaderProcess:
         except BaseException:
             self._job_ended()
             raise
-        return Job(ours, self._job_ended)
+        control = self._control
+        return Job(ours, self._job_ended, lambda: self._died(control))
+
+    def _died(self, control: socket.socket | None) -> None:
+        """The process behind `control` is gone, or about to be: it gets no more jobs."""
+        if self._control is control:
+            self.close()
 
     def _job_ended(self) -> None:
         self._jobs -= 1
