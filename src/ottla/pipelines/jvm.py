@@ -7,11 +7,12 @@ was just starting may have inherited its side of them, and then holds them open 
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
 from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING, Any
+
+from ottla.spark.workers import connections
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,19 +44,7 @@ class Jvm:
     def _watch(self) -> None:
         self._process.wait()
         # py4j knows only of connections that nobody uses: those of questions under way are found by where they lead.
-        for name in os.listdir("/dev/fd"):
-            with contextlib.suppress(OSError):  # closed meanwhile, or no socket
-                _shut_down(int(name), self._address)
-
-
-def _shut_down(number: int, address: tuple[str, int]) -> None:
-    """End the conversation of a descriptor, if it is one with `address`."""
-    descriptor = os.dup(number)
-    try:
-        connection = socket.socket(fileno=descriptor)
-    except OSError:
-        os.close(descriptor)
-        raise
-    with connection:
-        if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getpeername()[:2] == address:
-            connection.shutdown(socket.SHUT_RDWR)
+        for one in connections():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                if one.getpeername()[:2] == self._address:
+                    one.shutdown(socket.SHUT_RDWR)

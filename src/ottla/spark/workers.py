@@ -94,14 +94,14 @@ def settle() -> None:
 def _acknowledge_at_once() -> None:
     for pause in _PAUSES:
         time.sleep(pause)
-        for one in _connections():
+        for one in connections():
             with suppress(OSError):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
-def _connections() -> Iterator[socket.socket]:
+def connections() -> Iterator[socket.socket]:
     """The TCP connections of this process, of which Spark's is one: it is nowhere to be had by name."""
-    for name in os.listdir("/proc/self/fd"):
+    for name in os.listdir("/dev/fd"):
         with suppress(OSError):
             if stat.S_ISSOCK(os.stat(int(name)).st_mode):
                 with socket.socket(fileno=os.dup(int(name))) as one:
