@@ -1,4 +1,4 @@
-"""Whether a range of a file is in the page cache: asked without touching it.
+"""Whether a range of a file is in the page cache, asked without touching it; and how one leaves it.
 
 Guards: the answer starts no I/O. Reading with RWF_NOWAIT would tell too, but where a page is missing the kernel begins to
 fetch it on the spot, at the cost of whoever asks: here the broker's loop. `cachestat` (Linux 6.5) only counts; without it,
@@ -12,13 +12,17 @@ import os
 from typing import Final
 
 PROBE_STEP: Final = 128 * 1024
+FORGET_STEP: Final = 2 << 20  # the kernel keeps or drops whole folios, and they are as large as that
 _PAGE: Final = os.sysconf("SC_PAGESIZE")
 _CACHESTAT: Final = 451  # the number of the system call, the same on all architectures
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _PROBE: Final = [bytearray(1)]
 
-_range: Final = (ctypes.c_uint64 * 2)()  # offset, length
-_counts: Final = (ctypes.c_uint64 * 5)()  # pages cached, dirty, in writeback, evicted, recently evicted
+_Range: Final = ctypes.c_uint64 * 2  # offset, length
+_Counts: Final = ctypes.c_uint64 * 5  # pages cached, dirty, in writeback, evicted, recently evicted
+_DIRTY: Final = 1
+_range: Final = _Range()  # those of the loop, which asks often
+_counts: Final = _Counts()
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -46,3 +50,14 @@ def _page_is_cached(fd: int, position: int) -> bool:
     except OSError:  # a file system that does not know RWF_NOWAIT: nothing to be learned here
         return True
     return True
+
+
+def forget(fd: int, position: int, length: int) -> None:
+    """Drop a range, and let others have the core. Not what is still to be written: the kernel would begin to write it. Safe in
+    a thread."""
+    counts = _Counts()
+    if _libc.syscall(_CACHESTAT, fd, _Range(position, length), counts, 0) == 0 and counts[_DIRTY]:
+        return
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, position, length, os.POSIX_FADV_DONTNEED)
+        os.sched_yield()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
-STEP: Final = 4 << 20
+STEP: Final = 1 << 20  # to begin with more holds the core for a millisecond
 _WRITE: Final = 2  # SYNC_FILE_RANGE_WRITE: begin, and wait for nothing
 
 _range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)

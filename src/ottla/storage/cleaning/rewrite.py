@@ -48,6 +48,7 @@ from ottla.storage.scan import header_at
 from ottla.storage.segment import LOG_SUFFIX, file_name
 
 _LEAST_BUFFER: Final = 64 * 1024
+_READ_BYTES: Final = 128 * 1024  # at once: the core is held until the kernel has copied them
 _MOST_BUFFER: Final = 1 << 30
 _GROWTH: Final = 3  # how much longer a batch may get when its timestamps are written anew
 _KEPT_ATTRIBUTES: Final = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
@@ -80,7 +81,8 @@ class Chunk:
         self.filled = 0
         wanted = min(len(self.buffer), end - position)
         while self.filled < wanted:
-            count = os.preadv(fd, [self.view[self.filled : wanted]], position + self.filled)
+            step = min(wanted, self.filled + _READ_BYTES)
+            count = os.preadv(fd, [self.view[self.filled : step]], position + self.filled)
             if not count:
                 break
             self.filled += count

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import Final
 
 from ottla.records.batch import read_header
 from ottla.records.errors import CorruptRecords
@@ -25,6 +26,8 @@ from ottla.storage.segment import (
     TXN_INDEX_SUFFIX,
     file_name,
 )
+
+_WRITE_BYTES: Final = 64 * 1024  # a write of a megabyte holds the core for two milliseconds, whoever else wants it
 
 
 class CleanedSegment:
@@ -67,11 +70,11 @@ class CleanedSegment:
         if self.size + len(batches) > MAX_INT:
             raise CorruptRecords(f"the segment at offset {self.base_offset} does not fit into 2 GB when it is cleaned")
         while written < len(batches):
-            written += os.pwrite(self._fd, batches[written:], self.size + written)
+            written += os.pwrite(self._fd, batches[written : written + _WRITE_BYTES], self.size + written)
         self.size += len(batches)
-        if self.size - self._sent >= writeback.STEP:
-            writeback.begin(self._fd, self._sent, self.size)
-            self._sent = self.size
+        while self.size - self._sent >= writeback.STEP:
+            writeback.begin(self._fd, self._sent, self._sent + writeback.STEP)
+            self._sent += writeback.STEP
 
     def aborted(self, transaction: AbortedTransaction) -> None:
         """A transaction whose abort marker is in this segment."""

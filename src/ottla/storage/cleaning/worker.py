@@ -6,7 +6,6 @@ reader looks for. One job at a time; a thread listens meanwhile for its cancella
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -22,7 +21,6 @@ from ottla.storage.cleaning import faults, job
 from ottla.storage.cleaning.job import Job
 from ottla.storage.cleaning.rewrite import Pass
 
-_NICENESS: Final = 10
 _SPAN_S: Final = 0.3
 _SHORTEST_WAIT_S: Final = 0.01
 _LONGEST_WAIT_S: Final = 0.1
@@ -125,17 +123,9 @@ class Worker:
             os._exit(0)
 
 
-def _give_way() -> None:
-    """Run only while nobody else wants to: whoever wakes up for a request has the core at once, and not after our turn."""
-    os.nice(_NICENESS)
-    with contextlib.suppress(AttributeError, OSError):  # not on this system, or not allowed here
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
 def main() -> None:
     """Run until the broker ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the broker, which tells us in its own way
-    _give_way()
     worker = Worker()
     threading.Thread(target=worker.listen, name="listener", daemon=True).start()
     worker.work()
