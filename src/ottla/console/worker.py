@@ -46,12 +46,12 @@ class Listener:
             raise NobodyListens from None
 
 
-class WithoutPandas:
-    """Hides pandas: Arrow loads it where it is, with its 40 MB, only to see that nothing of ours is one of its objects."""
+class WithoutNumbers:
+    """Hides NumPy and pandas: Arrow loads them where they are, with their 60 MB, and nothing of ours is one of their objects."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is not needed here", name=name)
+        if name in ("numpy", "pandas"):
+            raise ModuleNotFoundError(f"{name} is not needed here", name=name)
         return None
 
 
@@ -94,7 +94,7 @@ def _told(problem: BadRequest | KafkaError) -> Mapping[str, Any]:
 def main() -> None:
     """Take jobs until the console hangs up."""
     logging.basicConfig(level=logging.WARNING, format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)")
-    sys.meta_path.insert(0, WithoutPandas())
+    sys.meta_path.insert(0, WithoutNumbers())
     control = socket.socket(fileno=0)
     settings = frames.receive(control)
     if settings is None:

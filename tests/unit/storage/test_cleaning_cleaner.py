@@ -206,6 +206,20 @@ def test_workers_end_with_the_cleaner(tmp_path: Path) -> None:
         os.kill(pid, 0)
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system knows no idle class")
+def test_a_worker_gives_way_from_its_first_moment() -> None:
+    async def story() -> tuple[int, int]:
+        worker = await WorkerProcess.start()
+        try:
+            return os.sched_getscheduler(worker.pid), os.getpriority(os.PRIO_PROCESS, worker.pid)
+        finally:
+            await worker.stop()
+
+    policy, niceness = asyncio.run(story())
+    assert policy == os.SCHED_IDLE
+    assert niceness > os.getpriority(os.PRIO_PROCESS, 0)
+
+
 def test_as_many_workers_as_threads(tmp_path: Path) -> None:
     async def story() -> None:
         async with house(tmp_path) as home:
