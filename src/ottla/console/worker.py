@@ -47,7 +47,7 @@ class Listener:
 
 
 class WithoutNumbers:
-    """Hides NumPy and pandas: Arrow loads them where they are, with their 60 MB, and nothing of ours is one of their objects."""
+    """Hides NumPy and pandas: Arrow loads them where they are, with their 60 MB, and nothing here is an object of theirs."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name in ("numpy", "pandas"):
