@@ -16,7 +16,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
-_WARM_CHUNK: Final = 1024 * 1024
+_WARM_CHUNK: Final = 256 * 1024  # the core is held until the kernel has found room for a chunk, and copied it
 # Where warmed bytes go that nobody looks at; all threads share it. Memory of one's own would be cleared under the GIL.
 _SCRATCH: Final = memoryview(mmap.mmap(-1, _WARM_CHUNK))
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
@@ -93,9 +93,12 @@ class FileSlice:
 
     def warm(self) -> None:
         """Read the range through once, so that it is in the page cache. Blocks: call it in a thread."""
-        position, end = self.position, self.position + self.length
+        fd, position, end = self.file.fd, self.position, self.position + self.length
         while position < end:
-            count = os.preadv(self.file.fd, [_SCRATCH[: min(end - position, _WARM_CHUNK)]], position)
+            following = position + _WARM_CHUNK
+            if following < end and hasattr(os, "posix_fadvise"):  # the disk has something to do while this chunk is copied
+                os.posix_fadvise(fd, following, min(end - following, _WARM_CHUNK), os.POSIX_FADV_WILLNEED)
+            count = os.preadv(fd, [_SCRATCH[: min(end - position, _WARM_CHUNK)]], position)
             if count == 0:
                 return
             position += count
