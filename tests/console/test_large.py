@@ -81,15 +81,15 @@ def test_a_large_cluster(tmp_path: Path) -> None:
             lists = {path: timed(console, path) for path in LISTS}
             first, whole = first_hit(console, "q=needle&limit=1000&from=oldest")
             newest, _ = first_hit(console, "limit=100")
-            searched = console.reader_rss_mb()
+            searched = console.reader_peak_mb()
             for _ in range(3):
                 first_hit(console, "q=needle&limit=1000")
-            afterwards = console.reader_rss_mb()
+            afterwards = console.reader_peak_mb()
             ended = console.rss_mb()
             rows = {path: f"{seconds:.2f} s, {size // 1000} KB" for path, (seconds, size) in lists.items()}
             print(f"\n{MESSAGES:,} messages: {rows}; first hit {first:.2f} s, all {whole:.2f} s, newest {newest:.2f} s; "
-                  f"console {begun:.0f} MB, at the end {ended:.0f} MB; its reader, when it had searched, {searched:.0f} MB, "
-                  f"again and again {afterwards:.0f} MB")  # fmt: skip
+                  f"console {begun:.0f} MB, at the end {ended:.0f} MB; its reader at most {searched:.0f} MB, "
+                  f"after more searches {afterwards:.0f} MB")  # fmt: skip
             assert max(begun, ended) < 100
             assert 0 < afterwards < searched + 30
             if SOAK:

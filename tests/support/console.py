@@ -49,12 +49,12 @@ class ConsoleProcess:
         return self._process.pid
 
     def rss_mb(self) -> float:
-        return _rss_mb(self.pid)
+        return _status_mb(self.pid, "VmRSS")
 
-    def reader_rss_mb(self) -> float:
-        """Of the process that reads messages; 0 while there is none."""
+    def reader_peak_mb(self) -> float:
+        """The most that the process that reads messages has had; 0 while there is none."""
         with open(f"/proc/{self.pid}/task/{self.pid}/children", encoding="ascii") as children:
-            return sum(_rss_mb(int(pid)) for pid in children.read().split())
+            return sum(_status_mb(int(pid), "VmHWM") for pid in children.read().split())
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True, env={**os.environ, "NO_COLOR": "1"})
@@ -110,9 +110,9 @@ class ConsoleProcess:
         return list(parse_events(answer.body.decode()))
 
 
-def _rss_mb(pid: int) -> float:
+def _status_mb(pid: int, name: str) -> float:
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
-        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmRSS"))
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith(name))
 
 
 def parse_events(text: str) -> Iterator[tuple[str, Any]]:

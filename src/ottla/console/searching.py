@@ -26,7 +26,7 @@ from ottla.model import TopicPartition
 
 FIELDS = ("key", "value", "headers")
 MODES = ("contains", "exact", "regex")
-MAX_BYTES = 4 << 20
+MAX_BYTES = 2 << 20
 """Read ahead at most: enough to keep the kernel busy, and little beside what the process has anyway."""
 COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
 # Windows of a search backwards, in messages of each partition. A broker hands out whole batches: with many partitions even a
