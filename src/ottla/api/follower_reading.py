@@ -28,18 +28,19 @@ class FollowersReading(Reading):
     who wait for what it changed are told before anything is read.
     """
 
-    __slots__ = ("_due", "_refused", "_replica")
+    __slots__ = ("_gathering", "_refused", "_replica")
 
     def __init__(self, ctx: Context, request: FetchRequest) -> None:
         state = request.replica_state
         self._replica = request.replica_id if state is None else state.replica_id
-        self._due = False
         self._refused: dict[Wanted, PartitionData] = {}
         super().__init__(ctx, request)
         self._rack = ""
         session = self._session
         asked = LastAsked(0.0) if session is None or session.asked is None else session.asked
         asked.at = ctx.services.clock.monotonic()
+        self._gathering = asked.gathering
+        self._gathering.asked(asked.at)
         asked.broker_epoch = -1 if state is None else state.replica_epoch
         self._hear(asked)
 
@@ -143,14 +144,19 @@ class FollowersReading(Reading):
         return one in self._refused or super()._changed(one, data)
 
     def _enough(self, size: int) -> bool:
-        """What is written in one turn of the loop, by however many producers, leaves in one answer."""
         self._missing -= size
-        if self._missing <= 0 and not self._due:
-            self._due = True
-            assert self._session is not None
-            assert self._session.waiter is not None
-            self._ctx.services.timer(0, self._session.waiter.complete)
+        if self._missing <= 0:
+            services = self._ctx.services
+            wait = self._gathering.came(services.clock.monotonic(), -self._missing)
+            if wait >= 0:
+                assert self._session is not None
+                assert self._session.waiter is not None
+                services.timer(wait, self._session.waiter.complete)
         return False
+
+    def _answer(self) -> None:
+        self._gathering.answered(self._bytes)
+        super()._answer()
 
 
 def _diverging(one: Wanted, log: Log, parted: EpochEnd) -> PartitionData:

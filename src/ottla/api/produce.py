@@ -175,6 +175,7 @@ def _answer_when_committed(ctx: Context, timeout_ms: int, response: ProduceRespo
         complete()
         return
     watched = {partition: None for partition, _, _, _ in pending}
+    ctx.connection = ctx.connection.owe()  # it is carried out: what the client asks next need not wait
     ctx.connection.waiter = DelayedProduce(enough, complete, watched, ctx.services.timer, timeout_ms / 1000, over=over)
 
 

@@ -128,7 +128,7 @@ def _requests(registry: Registry) -> Iterator[str]:
 
 
 def _connections(server: Server) -> str:
-    waiting = Counter(type(one.waiter) for one in server.connections if isinstance(one, Connection))
+    waiting = Counter(type(waiter) for one in server.connections if isinstance(one, Connection) for waiter in one.waiters)
     listeners = Counter(one.listener for one in server.connections)
     counts: list[tuple[dict[str, object], float]] = [
         ({"listener": listener.name}, listeners[listener.name]) for listener in server.listeners

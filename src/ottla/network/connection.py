@@ -1,8 +1,9 @@
 """One client's connection: bytes in, frames out to the dispatcher, answers back in request order.
 
-Guards: one request is in hand at a time and the next is not looked at before it is answered, so answers keep the order of
-requests; while answers cannot leave because the client does not read, nothing more is looked at, so memory stays bounded. While
-a request is in hand at most one buffer is read ahead (which also notices a client that hung up); then the socket is left alone.
+Guards: one request is in hand at a time, and answers leave in the order of requests. The next request is looked at when the one
+in hand is answered, or when it is carried out and only its answer has to wait (`owe`); of those there are a few at a time.
+While answers cannot leave because the client does not read, nothing more is looked at, so memory stays bounded. While a request
+is in hand at most one buffer is read ahead (which also notices a client that hung up); then the socket is left alone.
 Answers to requests that came in one piece leave in one piece, and small ones at the end of a turn of the loop that others
 share. File regions go out with sendfile and never pass through Python, but for small ones, which leave in one piece with what
 surrounds them.
@@ -17,10 +18,11 @@ import socket
 import struct
 from asyncio import AbstractEventLoop
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from ottla.metrics import RequestCounters
+from ottla.network.answers import Owed, Part, leading_bytes, small_regions_read
 from ottla.network.buffers import SMALL, Buffer, BufferPool
 from ottla.network.readiness import Turn
 from ottla.replication.waiting import Pending
@@ -35,47 +37,8 @@ _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 _MOST_PARTS: Final = 64
 _MOST_AT_ONCE: Final = 256 << 10  # of a file region while others are busy, so that a reader of much does not hold them up
-_READ_AT_MOST: Final = 16 << 10  # bytes of small file regions in one answer that are read and sent with what surrounds them
+_MOST_OWED: Final = 8  # answers that wait, or wait behind one that does: then no further request is looked at
 _QUIET: Final = 0.005  # seconds without a request of anybody else: then there is nobody to hold up
-
-Part = bytes | FileSlice
-
-
-def _leading_bytes(parts: Iterable[Part | memoryview]) -> Iterator[bytes | memoryview]:
-    """The parts before the first file region."""
-    for part in parts:
-        if isinstance(part, FileSlice):
-            return
-        yield part
-
-
-def _small_regions_read(parts: Sequence[Part]) -> Sequence[Part]:
-    """The parts of an answer with its small file regions as bytes; all in one where none else are left.
-
-    Three calls send a header, a region and what follows it, and wake up the reader at the second and the third; reading a
-    region of some kilobytes costs less than that. Whoever answers has seen to it that the region is in the page cache.
-    """
-    left = _READ_AT_MOST
-    made: list[Part] = []
-    regions = 0
-    for part in parts:
-        if isinstance(part, FileSlice):
-            if part.length <= left and (data := _bytes_of(part)) is not None:
-                left -= part.length
-                made.append(data)
-                continue
-            regions += 1
-        made.append(part)
-    return made if regions else [b"".join(cast(list[bytes], made))]
-
-
-def _bytes_of(region: FileSlice) -> bytes | None:
-    """None where they cannot be had: then sending the region fails in the same way, and that is where it is told."""
-    try:
-        data = region.read()
-    except OSError:
-        return None
-    return data if len(data) == region.length else None
 
 
 class Dispatcher(Protocol):
@@ -93,8 +56,8 @@ class Connection:
 
     __slots__ = (
         "_buffer", "_bulky", "_dispatch", "_ending", "_filled", "_http", "_in_hand", "_large", "_late_since", "_loop",
-        "_max_request", "_on_close", "_out", "_pool", "_processing", "_put_off", "_reading", "_sock", "_start", "_turn",
-        "_writing", "answering", "closed", "fd", "host", "last_active", "listener", "port", "waiter",
+        "_max_request", "_on_close", "_out", "_owed", "_pool", "_processing", "_put_off", "_reading", "_sock", "_start",
+        "_turn", "_writing", "answering", "closed", "fd", "host", "last_active", "listener", "port", "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -137,6 +100,7 @@ class Connection:
         self._ending = False
         self._writing = False
         self._out: deque[Part | memoryview] = deque()
+        self._owed: deque[Owed] = deque()
         self.closed = False
         self.waiter: Pending | None = None
         self.last_active = loop.time()
@@ -152,9 +116,12 @@ class Connection:
         if buffer is None:
             buffer = self._buffer = self._pool.take(self._large)
         filled = self._filled
-        if filled == buffer.size:  # read ahead as far as we may: the rest stays in the kernel until the answer is gone
-            self._reading = False
-            self._loop.remove_reader(self.fd)
+        if filled == buffer.size:
+            if self._in_hand or self._writing:  # as far ahead as we may: the rest stays in the kernel until the answer is gone
+                self._reading = False
+                self._loop.remove_reader(self.fd)
+            else:  # the answer has just gone, and what is here was not looked at yet
+                self._process()
             return
         try:
             got = self._sock.recv_into(buffer.view[filled : self._read_until(buffer)] if filled else buffer.view)
@@ -240,7 +207,11 @@ class Connection:
                 self._turn.put_off(self._flush)
             else:
                 self._flush()
-        if self._ending and not self._in_hand and not self._writing:
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        """Of a client that hung up all is carried out, and answered."""
+        if self._ending and not self._in_hand and not self._writing and not self._owed:
             self.close()
 
     def _make_room(self, buffer: Buffer, need: int) -> Buffer:
@@ -264,18 +235,55 @@ class Connection:
         """Send the answer to the request in hand."""
         if self.closed:
             return
-        if len(parts) > 1:
-            parts = _small_regions_read(parts)
-        if len(parts) > 1 or len(parts[0]) > SMALL:  # with a file region, or large without one
-            self._bulky = True
-        self._out.extend(parts)
         self.waiter = None
-        self._answered()
+        if self._owed:
+            behind = Owed(self)
+            behind.parts, behind.answering = parts, self.answering
+            self._owe(behind)
+        else:
+            self._say(parts)
+            self._answered()
 
     def no_answer(self) -> None:
         """The request in hand wants no answer."""
         if not self.closed:
             self._answered()
+
+    def owe(self) -> Owed:
+        """The request in hand is carried out, and its answer comes later: go on with the next."""
+        owed = Owed(self)
+        self._owe(owed)
+        return owed
+
+    def _owe(self, owed: Owed) -> None:
+        self._owed.append(owed)
+        if len(self._owed) < _MOST_OWED:
+            self._answered()
+
+    def paid(self) -> None:
+        """An answer that was waited for is here: send what may leave now."""
+        if self.closed:
+            return
+        owed = self._owed
+        full = len(owed) == _MOST_OWED
+        while owed and (parts := owed[0].parts) is not None:
+            first = owed.popleft()
+            if parts:
+                self.answering = first.answering
+                self._say(parts)
+        if full and len(owed) < _MOST_OWED:
+            self._answered()
+        elif self._out and not self._processing and not self._writing:
+            self._flush()
+            if self._ending:
+                self._go_on()
+
+    def _say(self, parts: Sequence[Part]) -> None:
+        if len(parts) > 1:
+            parts = small_regions_read(parts)
+        if len(parts) > 1 or len(parts[0]) > SMALL:  # with a file region, or large without one
+            self._bulky = True
+        self._out.extend(parts)
 
     def _answered(self) -> None:
         self._in_hand = False
@@ -290,6 +298,8 @@ class Connection:
             return
         if self._buffer is not None:
             self._loop.call_soon(self._resume)
+        else:
+            self._end_if_done()
         if not self._reading and not self._ending:
             self._reading = True
             self._loop.add_reader(self.fd, self._readable)
@@ -346,7 +356,7 @@ class Connection:
     def _send_several(self) -> None:
         """All bytes up to the next file region in one call, which tells the kernel whether more is to follow."""
         out = self._out
-        run = list(_leading_bytes(out))
+        run = list(leading_bytes(out))
         sent = self._sock.sendmsg(run, (), _MSG_MORE if len(run) < len(out) else 0)
         for part in run:
             if sent < len(part):
@@ -371,8 +381,16 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Whether no request is in hand."""
-        return not self._in_hand
+        """Whether no request is in hand, and no answer owed."""
+        return not self._in_hand and not self._owed
+
+    @property
+    def waiters(self) -> list[Pending]:
+        """Whatever waits on its behalf."""
+        waiting = [owed.waiter for owed in self._owed if owed.waiter is not None]
+        if self.waiter is not None:
+            waiting.append(self.waiter)
+        return waiting
 
     def _hand_over(self, take_over: TakeOver, received: bytes) -> None:
         """The socket is somebody else's from now on."""
@@ -392,9 +410,10 @@ class Connection:
             self._flush()  # a bad request does not take the answers to the good ones before it along
         self._loop.remove_reader(self.fd)
         self._loop.remove_writer(self.fd)
-        if self.waiter is not None:
-            self.waiter.discard()
-            self.waiter = None
+        for waiter in self.waiters:
+            waiter.discard()
+        self.waiter = None
+        self._owed.clear()
         self._out.clear()
         self._buffer = None
         self._sock.close()

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from asyncio import AbstractEventLoop, Future
+from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -68,10 +68,16 @@ async def connect(host: str, port: int, timeout: float) -> socket.socket:
     return sock
 
 
+Waiting = tuple[Future[memoryview], float, float]
+"""Who waits for an answer, until when, and how long that was at first."""
+
+
 class SocketLink:
     """A link over a socket, on the broker's loop."""
 
-    __slots__ = ("_buffer", "_filled", "_loop", "_name", "_out", "_sock", "_view", "_waiting", "_writing", "closed")
+    __slots__ = (
+        "_buffer", "_filled", "_loop", "_name", "_out", "_sock", "_view", "_waiting", "_watch", "_writing", "closed",
+    )  # fmt: skip
 
     def __init__(self, sock: socket.socket, loop: AbstractEventLoop, name: str) -> None:
         self._sock = sock
@@ -82,7 +88,8 @@ class SocketLink:
         self._filled = 0
         self._out = bytearray()
         self._writing = False
-        self._waiting: deque[Future[memoryview]] = deque()
+        self._waiting: deque[Waiting] = deque()
+        self._watch: TimerHandle | None = None
         self.closed = False
         loop.add_reader(sock.fileno(), self._readable)
 
@@ -90,16 +97,33 @@ class SocketLink:
         if self.closed:
             raise BrokerUnavailable(f"the connection to {self._name} is closed")
         answer: Future[memoryview] = self._loop.create_future()
-        self._waiting.append(answer)
+        due = self._loop.time() + timeout
+        self._waiting.append((answer, due, timeout))
+        if self._watch is None or due < self._watch.when():
+            self._watch_until(due)
         self._send(frame)
-        overdue = self._loop.call_later(timeout, self._fail, f"{self._name} does not answer within {timeout:g} s")
         try:
             return await answer
         except asyncio.CancelledError:
             self._fail("nobody waits for the answer any more")  # the ones behind it could not be told apart
             raise
-        finally:
-            overdue.cancel()
+
+    def _watch_until(self, due: float) -> None:
+        """One timer for all that waits: it is set anew when it rings, not for each request."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        """Is an answer overdue?"""
+        self._watch = None
+        if not self._waiting:
+            return
+        due, timeout = min((due, timeout) for _, due, timeout in self._waiting)
+        if due <= self._loop.time():
+            self._fail(f"{self._name} does not answer within {timeout:g} s")
+        else:
+            self._watch_until(due)
 
     def close(self) -> None:
         self._fail(f"the connection to {self._name} was closed")
@@ -164,7 +188,7 @@ class SocketLink:
                 self._filled = len(rest)
             else:
                 self._filled = 0
-            waiting = self._waiting.popleft()
+            waiting, _, _ = self._waiting.popleft()
             if not waiting.done():
                 waiting.set_result(answered)
 
@@ -181,7 +205,9 @@ class SocketLink:
         self._loop.remove_writer(self._sock.fileno())
         with contextlib.suppress(OSError):
             self._sock.close()
-        for waiting in self._waiting:
+        if self._watch is not None:
+            self._watch.cancel()
+        for waiting, _, _ in self._waiting:
             if not waiting.done():
                 waiting.set_exception(BrokerUnavailable(reason))
         self._waiting.clear()

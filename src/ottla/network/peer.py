@@ -47,7 +47,9 @@ class Peer:
     async def ask(self, request: Request, answer: type[_R], timeout: float | None = None) -> _R:
         """The broker's answer. Raises BrokerUnavailable."""
         version = request.max_version
-        link = await self._connected()
+        link = self._link
+        if link is None or link.closed or self._address_of(self.broker_id) != self._address:
+            link = await self._connected()
         self._correlation_id += 1
         number = self._correlation_id
         frame = encode_request(request, version, number, self._client_id)

@@ -215,10 +215,11 @@ class Fetcher:
 
     def _take(self, answer: Fetched) -> None:
         followed = self._followed.get(answer.tp)
-        if followed is None or followed.asked is None:
+        asked = followed.asked if followed is not None else None
+        if followed is None or asked is None:
             return  # it is followed elsewhere by now, or anew
         partition = followed.partition
-        if followed.asked.offset != partition.log.log_end_offset:
+        if asked.offset != partition.log.log_end_offset:
             self._changed[answer.tp] = followed
             return
         try:

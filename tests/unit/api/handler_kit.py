@@ -34,6 +34,9 @@ class FakePeer:
         self.answers.append(b"".join(bytes(part) for part in parts)[4:])
         self.settled.set()
 
+    def owe(self) -> FakePeer:
+        return self
+
     def no_answer(self) -> None:
         self.unanswered += 1
         self.settled.set()

@@ -20,12 +20,15 @@ from ottla.network.peer import Peer
 from ottla.replication.fetcher import Fetcher, FetcherSettings
 from ottla.replication.leaders import EpochEnd
 from ottla.testing import Broker
+from ottla.wire.apis.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.wire.apis.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from ottla.wire.frame import decode_response, encode_request
 from unit.replication.replication_kit import Node, batch, topic, wait_until
 
 ME = 2
@@ -238,5 +241,40 @@ def test_records_are_deleted_when_the_follower_has_deleted_them(broker: Broker, 
         response = await other.ask(request, DeleteRecordsResponse)
         [result] = response.topics[0].partitions
         assert (result.error_code, result.low_watermark) == (Error.REQUEST_TIMED_OUT, -1)
+
+    run(work)
+
+
+def test_a_producer_need_not_wait_for_one_answer_to_have_the_next_request_carried_out(broker: Broker, tmp_path: Path) -> None:
+    """Both are written before any follower has either; the answers come when it has, in the order of the requests."""
+    given = share(broker)
+
+    async def work() -> None:
+        follower = Follower(broker, tmp_path)
+        await follower.begin(given)
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        for number in range(3):
+            data = PartitionProduceData(index=0, records=batch(b"%d" % number))
+            request = ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+            writer.write(encode_request(request, 9, 100 + number, "test"))
+        writer.write(encode_request(MetadataRequest(topics=[]), 9, 103, "test"))
+        await wait_until(lambda: end_of(broker) == (0, 3))
+        waiting = asyncio.ensure_future(reader.readexactly(4))
+        fetching = asyncio.ensure_future(follower.fetcher.run())
+        for number in range(4):
+            size = await waiting
+            response = ProduceResponse if number < 3 else MetadataResponse
+            correlation, answer = decode_response(response, await reader.readexactly(int.from_bytes(size, "big")), 9)
+            assert correlation == 100 + number
+            if isinstance(answer, ProduceResponse):
+                [result] = answer.responses[0].partition_responses
+                assert (result.error_code, result.base_offset) == (0, number)
+            if number < 3:
+                waiting = asyncio.ensure_future(reader.readexactly(4))
+        assert follower.node.values == [b"0", b"1", b"2"]
+        writer.close()
+        fetching.cancel()
+        await asyncio.gather(fetching, return_exceptions=True)
 
     run(work)

@@ -42,6 +42,9 @@ class FakePeer:
         assert not self.closed
         self.answers.append(b"".join(bytes(part) for part in parts)[4:])
 
+    def owe(self) -> FakePeer:
+        return self
+
     def no_answer(self) -> None:
         self.unanswered += 1
 

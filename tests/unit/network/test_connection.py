@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import socket
 import struct
 from collections.abc import Awaitable, Callable
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.network.answers import Owed, Part
 from ottla.network.buffers import LARGE, SMALL, BufferPool
-from ottla.network.connection import Connection, Part
+from ottla.network.connection import Connection
 from ottla.network.readiness import Turn
 from ottla.storage.slices import FileSlice, SegmentFile
 
@@ -362,6 +364,168 @@ def test_the_pool_keeps_a_few_buffers_and_no_more() -> None:
 def test_room_grows_with_what_has_come(have: int) -> None:
     buffer = BufferPool().take_for(1 << 30, have)
     assert have < buffer.size <= max(2 * have, 2 * LARGE)
+
+
+# ---- answers that are owed -----------------------------------------------------------------------------------------------
+
+
+class Owing:
+    """A dispatcher that carries out every request at once, and answers those that a test names when the test says so."""
+
+    def __init__(self, later: Callable[[int], bool] = lambda _number: True) -> None:
+        self.owed: dict[int, Owed] = {}
+        self._later = later
+
+    def __call__(self, connection: Connection, data: bytes) -> None:
+        number = int(data[:8])
+        if self._later(number):
+            self.owed[number] = connection.owe()
+        else:
+            connection.answer([frame(data)])
+
+    def pay(self, number: int, size: int = 8) -> None:
+        self.owed.pop(number).answer([frame(body(number, size))])
+
+
+def test_requests_behind_one_whose_answer_waits_are_carried_out_and_answered_behind_it() -> None:
+    owing = Owing(lambda number: number == 0)
+
+    async def steps(pair: Pair) -> None:
+        await pair.send(b"".join(frame(body(number)) for number in range(3)))
+        await pair.settle()
+        assert pair.frames == [body(0), body(1), body(2)]
+        assert nothing_has_come(pair)
+        assert not pair.connection.idle
+        owing.pay(0)
+        assert await pair.receive(36) == b"".join(frame(body(number)) for number in range(3))
+        assert pair.connection.idle
+
+    story(steps, owing)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_the_order_in_which_answers_are_made_they_leave_in_that_of_the_requests(seed: int) -> None:
+    chance = random.Random(seed)
+    kinds = [chance.choice(("now", "later", "later", "never", "held")) for _ in range(80)]
+    sizes = [chance.choice((8, 8, 100, SMALL + 1, 200_000)) for _ in kinds]
+    ripe: list[Callable[[], None]] = []
+
+    def dispatch(connection: Connection, data: bytes) -> None:
+        number = int(data[:8])
+        answer = [frame(body(number, sizes[number]))]
+        if kinds[number] == "now":
+            connection.answer(answer)
+        elif kinds[number] == "never":
+            connection.no_answer()
+        elif kinds[number] == "held":
+            ripe.append(lambda: connection.answer(answer))
+        else:
+            owed = connection.owe()
+            ripe.append(lambda: owed.answer(answer) if number % 7 else owed.no_answer())
+
+    async def steps(pair: Pair) -> None:
+        sent = b"".join(frame(body(number, chance.choice((8, 3000)))) for number in range(len(kinds)))
+        sending = asyncio.ensure_future(pair.send(sent))
+        expected = b"".join(
+            frame(body(number, sizes[number]))
+            for number, kind in enumerate(kinds)
+            if kind in ("now", "held") or (kind == "later" and number % 7)
+        )
+        receiving = asyncio.ensure_future(pair.receive(len(expected)))
+        while not receiving.done():
+            await pair.settle()
+            if ripe:
+                ripe.pop(chance.randrange(len(ripe)))()
+        await sending
+        while ripe:
+            ripe.pop()()
+        assert receiving.result() == expected
+        assert pair.connection.idle
+
+    story(steps, dispatch)
+
+
+def test_no_more_than_a_few_answers_are_owed() -> None:
+    owing = Owing()
+
+    async def steps(pair: Pair) -> None:
+        await pair.send(b"".join(frame(body(number)) for number in range(20)))
+        await pair.settle()
+        assert sorted(owing.owed) == list(range(8))
+        owing.pay(1)
+        await pair.settle()
+        assert len(pair.frames) == 8, "its answer waits behind another"
+        owing.pay(0)
+        await pair.settle()
+        assert len(pair.frames) == 10
+        for number in range(2, 20):
+            owing.pay(number)
+            await pair.settle()
+        assert await pair.receive(20 * 12) == b"".join(frame(body(number)) for number in range(20))
+
+    story(steps, owing)
+
+
+def test_a_client_that_hangs_up_gives_up_all_that_it_is_owed() -> None:
+    owing = Owing()
+    waiters = [Forgotten() for _ in range(3)]
+
+    async def steps(pair: Pair) -> None:
+        await pair.send(b"".join(frame(body(number)) for number in range(3)))
+        await pair.settle()
+        for number, waiter in enumerate(waiters):
+            owing.owed[number].waiter = waiter
+        assert pair.connection.waiters == waiters
+        pair.client.close()
+        await pair.settle()
+        assert pair.connection.closed
+        assert [waiter.discarded for waiter in waiters] == [1, 1, 1]
+        assert owing.owed[1].closed
+        owing.pay(0)
+        owing.owed[1].close()
+        assert pair.closed == [pair.connection], "closed once"
+
+    story(steps, owing)
+
+
+def test_a_client_that_sends_no_more_gets_what_it_is_owed_while_something_is_not_carried_out() -> None:
+    owing = Owing()
+
+    async def steps(pair: Pair) -> None:
+        await pair.send(b"".join(frame(body(number)) for number in range(10)))
+        await pair.settle()
+        pair.client.shutdown(socket.SHUT_WR)
+        await pair.settle()
+        for number in range(10):
+            assert not pair.connection.closed
+            owing.pay(number)
+            await pair.settle()
+        assert await pair.receive(1000) == b"".join(frame(body(number)) for number in range(10))
+        assert pair.connection.closed
+
+    story(steps, owing)
+
+
+def test_a_full_buffer_behind_a_request_in_hand_is_looked_at_when_that_is_answered() -> None:
+    """That the loop tells of more, after the answer and before what is here was looked at, must not end the reading."""
+
+    def dispatch(connection: Connection, data: bytes) -> None:
+        if data != body(0):
+            connection.answer([frame(data[:8])])
+
+    async def steps(pair: Pair) -> None:
+        await pair.send(frame(body(0)))
+        await pair.settle()
+        rest = frame(body(1, SMALL - 12)) + b"".join(frame(body(number)) for number in range(2, 5))
+        sending = asyncio.ensure_future(pair.send(rest))
+        while pair.connection._filled < SMALL:
+            await pair.settle()
+        pair.connection.answer([frame(body(0))])
+        pair.connection._readable()  # the loop saw the socket before it got to what is to be done soon
+        assert await pair.receive(5 * 12) == b"".join(frame(body(number)) for number in range(5))
+        await sending
+
+    story(steps, dispatch)
 
 
 # ---- the end of a turn ---------------------------------------------------------------------------------------------------

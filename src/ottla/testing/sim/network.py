@@ -20,7 +20,8 @@ from typing import Any
 from ottla.config import BrokerConfig, Listener
 from ottla.metrics import RequestCounters
 from ottla.model import BrokerUnavailable
-from ottla.replication.waiting import Waiter
+from ottla.network.answers import Owed
+from ottla.replication.waiting import Pending
 from ottla.storage.slices import FileSlice
 from ottla.testing.sim.loop import Process, SimLoop, current_process
 
@@ -273,20 +274,21 @@ class SimLink:
 
 
 class SimPeer:
-    """The end of a connection that is asked: what a handler sees of it, and one request at a time, in their order."""
+    """The end of a connection that is asked: what a handler sees of it, one request at a time, and answers in their order."""
 
     def __init__(self, connection: Connection, server: SimServer, client_host: str) -> None:
         self.process = server.process
         self.host = client_host
         self.port = 40000 + server.accepted
         self.listener = server.listeners[0].name
-        self.waiter: Waiter | None = None
+        self.waiter: Pending | None = None
         self.answering: RequestCounters | None = None
         self.last_active = 0.0
         self.closed = False
         self._connection = connection
         self._server = server
         self._frames: deque[bytes] = deque()
+        self._owed: deque[Owed] = deque()
         self._in_hand = False
 
     def __str__(self) -> str:
@@ -311,9 +313,29 @@ class SimPeer:
         if self.closed:
             return
         self.waiter = None
+        if self._owed:
+            self.owe().answer(parts)
+        else:
+            self._say(parts)
+            self._answered()
+
+    def owe(self) -> Owed:
+        """The request in hand is carried out, and its answer comes later: go on with the next."""
+        owed = Owed(self)
+        self._owed.append(owed)
+        self._answered()
+        return owed
+
+    def paid(self) -> None:
+        """An answer that was waited for is here: send what may leave now."""
+        while not self.closed and self._owed and (parts := self._owed[0].parts) is not None:
+            self._owed.popleft()
+            if parts:
+                self._say(parts)
+
+    def _say(self, parts: Sequence[Any]) -> None:
         content = b"".join(_bytes_of(part) for part in parts)
         self._connection.back.send(partial(self._connection.link.arrived, content))
-        self._answered()
 
     def no_answer(self) -> None:
         """The request in hand wants no answer."""
@@ -337,9 +359,11 @@ class SimPeer:
             return
         self.closed = True
         self._connection.there.open = False
-        if self.waiter is not None:
-            self.waiter.discard()
-            self.waiter = None
+        for waiter in (self.waiter, *(owed.waiter for owed in self._owed)):
+            if waiter is not None:
+                waiter.discard()
+        self.waiter = None
+        self._owed.clear()
         self._frames.clear()
         self._server.connections.pop(self, None)
         self._connection.ended()
