@@ -34,9 +34,9 @@ class SegmentFile:
         # No readahead by the kernel: it would begin on the broker's loop and be waited for there. `warm` reads what is needed.
         os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # bound here: at the interpreter's end `os` is gone first
         if self.fd >= 0:
-            os.close(self.fd)
+            close(self.fd)
 
 
 class OpenFiles:
