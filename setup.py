@@ -66,22 +66,35 @@ def compiled() -> list[Extension]:
 
 
 class AllOrNone(build_ext):
-    """The modules that mypyc compiles need each other: where one cannot be built, none is kept."""
+    """The modules that mypyc compiles need each other: where one cannot be built, none is kept, not even an older one."""
 
     def build_extensions(self) -> None:
         for extension in self.extensions:
             extension.optional = not REQUIRED
         super().build_extensions()
-        built = [Path(self.get_ext_fullpath(one.name)) for one in self.extensions if one.name in (LIBRARY, *MODULES)]
-        if not all(path.exists() for path in built):
-            for path in built:
-                path.unlink(missing_ok=True)
+        if not self._complete():
+            print("ottla: not everything could be compiled: the plain sources will run, slower", file=sys.stderr)
+            for name in (LIBRARY, *MODULES):
+                self._built(name).unlink(missing_ok=True)
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except BaseException:
+            self._built(ext.name).unlink(missing_ok=True)  # of an earlier build, which is not what the sources say now
+            raise
+
+    def _built(self, name: str) -> Path:
+        return Path(self.get_ext_fullpath(name))
+
+    def _complete(self) -> bool:
+        return all(self._built(name).exists() for name in (LIBRARY, *MODULES))
 
     def copy_extensions_to_source(self) -> None:
-        """Of an editable install: nothing of a module that is not compiled any more may stay beside its source."""
-        for path in Path("src/ottla").rglob("*.so"):
-            module = ".".join(path.relative_to("src").parts).partition(".cpython")[0]
-            if module not in MODULES and module.removeprefix("ottla.") not in KERNEL:
+        """Of an editable install: nothing that is not compiled now may stay beside its source."""
+        wanted = {*MODULES, LIBRARY, *(f"ottla.{name}" for name in KERNEL)} if self._complete() else set()
+        for path in Path("src").rglob("*.so"):
+            if ".".join(path.relative_to("src").parts).partition(".cpython")[0] not in wanted:
                 path.unlink()
         super().copy_extensions_to_source()
         for path in Path("src").glob(f"{LIBRARY}.*"):

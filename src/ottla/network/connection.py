@@ -41,6 +41,11 @@ _MOST_OWED: Final = 8  # answers that wait, or wait behind one that does: then n
 _QUIET: Final = 0.005  # seconds without a request of anybody else: then there is nobody to hold up
 
 
+def _is_large(parts: Sequence[Part] | None) -> bool:
+    """Of an answer: with a file region, or large without one."""
+    return parts is not None and len(parts) > 0 and (len(parts) > 1 or len(parts[0]) > SMALL)
+
+
 class Dispatcher(Protocol):
     """What happens to a frame. The view is valid only during the call: what is kept must be copied."""
 
@@ -56,8 +61,8 @@ class Connection:
 
     __slots__ = (
         "_buffer", "_bulky", "_dispatch", "_ending", "_filled", "_http", "_in_hand", "_large", "_late_since", "_loop",
-        "_max_request", "_on_close", "_out", "_owed", "_pool", "_processing", "_put_off", "_reading", "_sock", "_start",
-        "_turn", "_writing", "answering", "closed", "fd", "host", "last_active", "listener", "port", "waiter",
+        "_max_request", "_on_close", "_out", "_owed", "_owes_much", "_pool", "_processing", "_put_off", "_reading", "_sock",
+        "_start", "_turn", "_writing", "answering", "closed", "fd", "host", "last_active", "listener", "port", "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +106,7 @@ class Connection:
         self._writing = False
         self._out: deque[Part | memoryview] = deque()
         self._owed: deque[Owed] = deque()
+        self._owes_much = False
         self.closed = False
         self.waiter: Pending | None = None
         self.last_active = loop.time()
@@ -185,7 +191,9 @@ class Connection:
                     "Closing %s: a request of %d bytes (allowed: %d to %d)", self, size, _SMALLEST_FRAME, self._max_request
                 )
                 self.close()
-                return
+                if self.closed:
+                    return
+                break
             end = start + 4 + size
             if end > self._filled:
                 if end > buffer.size:
@@ -257,31 +265,42 @@ class Connection:
 
     def _owe(self, owed: Owed) -> None:
         self._owed.append(owed)
-        if len(self._owed) < _MOST_OWED:
+        if self._may_owe_more():
             self._answered()
+        else:
+            self._owes_much = True
+
+    def _may_owe_more(self) -> bool:
+        """Whether the next request may be carried out: answers that wait are few and, but for one, small."""
+        owed = self._owed
+        return len(owed) < _MOST_OWED and not (owed and _is_large(owed[-1].parts))
 
     def paid(self) -> None:
         """An answer that was waited for is here: send what may leave now."""
         if self.closed:
             return
         owed = self._owed
-        full = len(owed) == _MOST_OWED
         while owed and (parts := owed[0].parts) is not None:
             first = owed.popleft()
             if parts:
                 self.answering = first.answering
                 self._say(parts)
-        if full and len(owed) < _MOST_OWED:
+        if not self._processing and not self._writing and self._out:
+            if self._turn.shared:
+                self._put_off = True
+                self._turn.put_off(self._flush)
+            else:
+                self._flush()
+        if self._owes_much and self._may_owe_more():
+            self._owes_much = False
             self._answered()
-        elif self._out and not self._processing and not self._writing:
-            self._flush()
-            if self._ending:
-                self._go_on()
+        elif self._ending and not self._processing:
+            self._go_on()
 
     def _say(self, parts: Sequence[Part]) -> None:
         if len(parts) > 1:
             parts = small_regions_read(parts)
-        if len(parts) > 1 or len(parts[0]) > SMALL:  # with a file region, or large without one
+        if _is_large(parts):
             self._bulky = True
         self._out.extend(parts)
 
@@ -401,9 +420,21 @@ class Connection:
         self._on_close(self)
         take_over(self._sock, received)
 
+    def _end_when_paid(self) -> None:
+        """The request in hand and what is behind it are not carried out; those before it get their answers."""
+        self._ending = True
+        self._in_hand = False
+        self._start = self._filled
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self.fd)
+
     def close(self) -> None:
-        """End the connection; nothing is answered any more."""
+        """End the connection; nothing is answered any more, but for what was good before a request that is hung up on."""
         if self.closed:
+            return
+        if self._processing and self._owed and not self._ending:
+            self._end_when_paid()
             return
         self.closed = True
         if (self._processing or self._put_off) and self._out and not self._writing:
@@ -412,6 +443,8 @@ class Connection:
         self._loop.remove_writer(self.fd)
         for waiter in self.waiters:
             waiter.discard()
+        for owed in self._owed:
+            owed.waiter = None
         self.waiter = None
         self._owed.clear()
         self._out.clear()

@@ -19,9 +19,8 @@ PLENTY: Final = 512 << 10
 """or until there are so many bytes."""
 _SAME_TURN: Final = 0.0005
 """Seconds: what comes within them of the first came with it, and tells nothing of what waiting is good for."""
-_FIRST_REST: Final = 16
 _LONGEST_REST: Final = 1024
-"""Answers that do not wait after one that waited in vain: twice as many each time."""
+"""Answers that do not wait after one that waited in vain: one at first, and twice as many each time."""
 
 
 class Gathering:
@@ -69,5 +68,5 @@ class Gathering:
         if self._more:
             self._rest = 0
         elif self._began_at >= 0 and not self._leaves:
-            self._rest = min(max(2 * self._rest, _FIRST_REST), _LONGEST_REST)
+            self._rest = min(max(2 * self._rest, 1), _LONGEST_REST)
             self._resting = self._rest

@@ -34,9 +34,12 @@ class SegmentFile:
         # No readahead by the kernel: it would begin on the broker's loop and be waited for there. `warm` reads what is needed.
         os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # bound here: at the interpreter's end `os` is gone first
+    def __del__(self) -> None:
         if self.fd >= 0:
-            close(self.fd)
+            try:
+                os.close(self.fd)
+            except AttributeError:  # the interpreter ends, and `os` is gone: the process takes its descriptors along
+                pass
 
 
 class OpenFiles:

@@ -480,6 +480,7 @@ def test_a_client_that_hangs_up_gives_up_all_that_it_is_owed() -> None:
         await pair.settle()
         assert pair.connection.closed
         assert [waiter.discarded for waiter in waiters] == [1, 1, 1]
+        assert all(owed.waiter is None for owed in owing.owed.values()), "nothing is held in a circle"
         assert owing.owed[1].closed
         owing.pay(0)
         owing.owed[1].close()
@@ -501,6 +502,68 @@ def test_a_client_that_sends_no_more_gets_what_it_is_owed_while_something_is_not
             owing.pay(number)
             await pair.settle()
         assert await pair.receive(1000) == b"".join(frame(body(number)) for number in range(10))
+        assert pair.connection.closed
+
+    story(steps, owing)
+
+
+@pytest.mark.parametrize("what", ["by the dispatcher", "a length that cannot be"])
+def test_a_hang_up_takes_no_answer_along_that_is_owed(what: str) -> None:
+    """What was carried out before the bad request is answered first; what came behind that is not looked at."""
+    owing = Owing()
+
+    def dispatch(connection: Connection, data: bytes) -> None:
+        if data == body(3):
+            connection.close()
+        else:
+            owing(connection, data)
+
+    async def steps(pair: Pair) -> None:
+        bad = frame(body(3)) if what == "by the dispatcher" else struct.pack(">i", -5)
+        await pair.send(b"".join(frame(body(number)) for number in range(3)) + bad + frame(body(4)))
+        for number in (1, 2, 0):
+            await pair.settle()
+            assert not pair.connection.closed
+            owing.pay(number)
+        assert await pair.receive(100) == b"".join(frame(body(number)) for number in range(3))
+        assert pair.closed == [pair.connection]
+        assert pair.frames[3:] in ([], [body(3)])
+
+    story(steps, dispatch)
+
+
+def test_behind_an_answer_that_is_owed_at_most_one_large_one_is_held() -> None:
+    owing = Owing(lambda number: number == 0)
+
+    def dispatch(connection: Connection, data: bytes) -> None:
+        if data == body(0):
+            owing(connection, data)
+        else:
+            connection.answer([frame(data.ljust(200_000, b"a"))])
+
+    async def steps(pair: Pair) -> None:
+        await pair.send(b"".join(frame(body(number)) for number in range(5)))
+        await pair.settle()
+        assert pair.frames == [body(0), body(1)]
+        owing.pay(0)
+        assert len(await pair.receive(12 + 4 * 200_004)) == 12 + 4 * 200_004
+        assert len(pair.frames) == 5
+
+    story(steps, dispatch)
+
+
+def test_a_client_that_hung_up_and_is_owed_nothing_after_all() -> None:
+    owing = Owing()
+
+    async def steps(pair: Pair) -> None:
+        await pair.send(b"".join(frame(body(number)) for number in range(9)))
+        await pair.settle()
+        pair.client.shutdown(socket.SHUT_WR)
+        await pair.settle()
+        for number in range(9):
+            assert not pair.connection.closed
+            owing.owed.pop(number).no_answer()
+            await pair.settle()
         assert pair.connection.closed
 
     story(steps, owing)
