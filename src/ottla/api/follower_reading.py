@@ -28,7 +28,7 @@ class FollowersReading(Reading):
     who wait for what it changed are told before anything is read.
     """
 
-    __slots__ = ("_gathering", "_refused", "_replica")
+    __slots__ = ("_answering", "_refused", "_replica")
 
     def __init__(self, ctx: Context, request: FetchRequest) -> None:
         state = request.replica_state
@@ -39,8 +39,8 @@ class FollowersReading(Reading):
         session = self._session
         asked = LastAsked(0.0) if session is None or session.asked is None else session.asked
         asked.at = ctx.services.clock.monotonic()
-        self._gathering = asked.gathering
-        self._gathering.asked(asked.at)
+        self._answering = asked.answering
+        self._answering.asked(asked.at)
         asked.broker_epoch = -1 if state is None else state.replica_epoch
         self._hear(asked)
 
@@ -147,7 +147,7 @@ class FollowersReading(Reading):
         self._missing -= size
         if self._missing <= 0:
             services = self._ctx.services
-            wait = self._gathering.came(services.clock.monotonic(), -self._missing)
+            wait = self._answering.came(services.clock.monotonic(), -self._missing, services.replicas.gathering)
             if wait >= 0:
                 assert self._session is not None
                 assert self._session.waiter is not None
@@ -155,7 +155,8 @@ class FollowersReading(Reading):
         return False
 
     def _answer(self) -> None:
-        self._gathering.answered(self._bytes)
+        services = self._ctx.services
+        self._answering.answered(services.clock.monotonic(), self._bytes, services.replicas.gathering)
         super()._answer()
 
 

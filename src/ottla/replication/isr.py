@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from ottla.model import NO_LEADER, UNKNOWN_EPOCH, UNKNOWN_OFFSET, Error, TopicPartition
-from ottla.replication.gathering import Gathering
+from ottla.replication.gathering import Answering
 
 NEVER = float("-inf")
 
@@ -24,7 +24,7 @@ class LastAsked:
     at: float
     broker_epoch: int = -1
     """Which life of the follower it was: it changes with the follower's session with the store, and its fetches go on."""
-    gathering: Gathering = field(default_factory=Gathering)
+    answering: Answering = field(default_factory=Answering)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from ottla.metadata.cache import MetadataCache
 from ottla.metadata.image import MetadataUpdate, PartitionState, TopicImage
 from ottla.metrics import TopicCounters
 from ottla.model import LEADER_DURING_DELETE, NO_LEADER, UNKNOWN_EPOCH, Error, KafkaError, TopicPartition
+from ottla.replication.gathering import Gathering
 from ottla.replication.partition import ALONE, Partition, Surroundings
 from ottla.replication.throttle import UNTHROTTLED, Throttle
 from ottla.replication.words import Stamp, Stop
@@ -69,6 +70,8 @@ class Replicas:
         """Holds up what is sent to replicas that are throttled."""
         self.follower_throttle: Throttle = UNTHROTTLED
         """Holds up what throttled replicas here fetch."""
+        self.gathering = Gathering()
+        """Whether the answers to followers wait for more."""
         self._broker_id = broker_id
         self._logs = logs
         self._metadata = metadata
