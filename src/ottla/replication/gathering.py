@@ -1,9 +1,9 @@
 """How long the answer to a follower's fetch waits for more: pure, one `Gathering` for all followers of a broker.
 
 Guards: what is written in one turn of the loop, by however many producers, leaves in one answer. Under load what is written in
-the next milliseconds does too, for a fetch costs leader, follower and producer more than the batch that it moves. Producers that
-must have one answer before they write more would be held up by this: waiting is tried for a moment, the flow compared with that
-of the moment before, and what slows it down is given up for ever longer.
+the next milliseconds does too, for a fetch costs leader, follower and producer more than the batch that it moves. Producers
+that must have one answer before they write more would be held up by this: waiting is tried for a moment, the flow compared with
+that of the moment before, and what slows it down is given up for ever longer.
 """
 
 from __future__ import annotations

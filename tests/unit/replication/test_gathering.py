@@ -77,7 +77,7 @@ class Flow:
 
 
 def flow(producers: Sequence[Flow], seconds: float, learning: Gathering | None) -> tuple[float, int]:
-    """Bytes per second that arrive at the follower in the second half, and in how many answers; unless it learns, none waits."""
+    """Bytes per second that arrive at the follower in the second half, in how many answers; unless it learns, none waits."""
     session = Answering()
     writes = [
         (number * 0.0001 + turn * one.every, one)
