@@ -25,9 +25,10 @@ $(READY): pyproject.toml setup.py $(wildcard src/ottla/*/*.pyx src/ottla/*/*.pxd
 	@scripts/prepare python $(PYTHON) $(VENV)
 	@touch $(READY) $(NATIVE)
 
+# A new $(READY) has just compiled all of it.
 $(NATIVE): $(READY) $(COMPILED) src/ottla/compiled.py
-	@scripts/prepare native $(VENV)
-	@touch $(NATIVE)
+	@[ -e $@ ] && [ -z "$$(find $(COMPILED) src/ottla/compiled.py -newer $@)" ] || scripts/prepare native $(VENV)
+	@touch $@
 
 native: $(NATIVE)
 

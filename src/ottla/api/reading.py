@@ -270,6 +270,7 @@ class Reading:
         """See that a region is in the page cache before it is sent."""
         # One cold region, and the thread looks after all old ones: asking costs as much as warming what is warm.
         if not partition.is_recent(region) and (self._cold or not region.cached()):
+            region.old = True
             self._cold.append(region)
 
     def _nearer(self, partition: Partition, one: Wanted) -> int:

@@ -6,7 +6,7 @@ While answers cannot leave because the client does not read, nothing more is loo
 is in hand at most one buffer is read ahead (which also notices a client that hung up); then the socket is left alone.
 Answers to requests that came in one piece leave in one piece, and small ones at the end of a turn of the loop that others
 share. File regions go out with sendfile and never pass through Python, but for small ones, which leave in one piece with what
-surrounds them.
+surrounds them. What the others are busy with comes before large regions, and before those of old data most of the time.
 Life: opened by the acceptor, closed once, by either side; what waits on its behalf is discarded then.
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from ottla.metrics import RequestCounters
-from ottla.network.answers import Owed, Part, leading_bytes, small_regions_read
+from ottla.network.answers import MOST_IN_A_TURN, REST_OF_OLD, Owed, Part, at_once, is_large, leading_bytes, small_regions_read
 from ottla.network.buffers import SMALL, Buffer, BufferPool
 from ottla.network.readiness import Turn
 from ottla.replication.waiting import Pending
@@ -36,14 +36,8 @@ _GET: Final = 0x47455420  # what the first four letters of an HTTP request would
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 _MOST_PARTS: Final = 64
-_MOST_AT_ONCE: Final = 256 << 10  # of a file region while others are busy, so that a reader of much does not hold them up
 _MOST_OWED: Final = 8  # answers that wait, or wait behind one that does: then no further request is looked at
 _QUIET: Final = 0.005  # seconds without a request of anybody else: then there is nobody to hold up
-
-
-def _is_large(parts: Sequence[Part] | None) -> bool:
-    """Of an answer: with a file region, or large without one."""
-    return parts is not None and len(parts) > 0 and (len(parts) > 1 or len(parts[0]) > SMALL)
 
 
 class Dispatcher(Protocol):
@@ -61,8 +55,9 @@ class Connection:
 
     __slots__ = (
         "_buffer", "_bulky", "_dispatch", "_ending", "_filled", "_http", "_in_hand", "_large", "_late_since", "_loop",
-        "_max_request", "_on_close", "_out", "_owed", "_owes_much", "_pool", "_processing", "_put_off", "_reading", "_sock",
-        "_start", "_turn", "_writing", "answering", "closed", "fd", "host", "last_active", "listener", "port", "waiter",
+        "_max_request", "_on_close", "_out", "_owed", "_owes_much", "_pool", "_processing", "_put_off", "_reading", "_rest",
+        "_sock", "_start", "_turn", "_writing", "answering", "closed", "fd", "host", "last_active", "listener", "port",
+        "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +98,7 @@ class Connection:
         self._bulky = False
         self._reading = True
         self._ending = False
+        self._rest = 0.0
         self._writing = False
         self._out: deque[Part | memoryview] = deque()
         self._owed: deque[Owed] = deque()
@@ -273,7 +269,7 @@ class Connection:
     def _may_owe_more(self) -> bool:
         """Whether the next request may be carried out: answers that wait are few and, but for one, small."""
         owed = self._owed
-        return len(owed) < _MOST_OWED and not (owed and _is_large(owed[-1].parts))
+        return len(owed) < _MOST_OWED and not (owed and is_large(owed[-1].parts))
 
     def paid(self) -> None:
         """An answer that was waited for is here: send what may leave now."""
@@ -300,7 +296,7 @@ class Connection:
     def _say(self, parts: Sequence[Part]) -> None:
         if len(parts) > 1:
             parts = small_regions_read(parts)
-        if _is_large(parts):
+        if is_large(parts):
             self._bulky = True
         self._out.extend(parts)
 
@@ -331,11 +327,12 @@ class Connection:
         """Send what is to be sent, as far as the client takes it; the rest when it takes more."""
         self._put_off = self._bulky = False
         out = self._out
+        left = MOST_IN_A_TURN
         try:
             while out:
                 part = out[0]
                 if isinstance(part, FileSlice):
-                    self._send_region(part)
+                    left -= self._send_region(part, left)
                 elif len(out) == 1:
                     sent = self._sock.send(part)
                     if sent == len(part):
@@ -349,6 +346,10 @@ class Connection:
                 self._writing = True
                 self._late_since = self._loop.time()
                 self._loop.add_writer(self.fd, self._writable)
+            if self._rest:
+                self._loop.remove_writer(self.fd)
+                self._loop.call_later(self._rest, self._rested)
+                self._rest = 0.0
         except (ConnectionError, TimeoutError):
             self._cannot_send()
         except OSError as problem:
@@ -359,18 +360,28 @@ class Connection:
         self._out.clear()  # or it would be tried again
         self.close()
 
-    def _send_region(self, region: FileSlice) -> None:
+    def _send_region(self, region: FileSlice, left: int) -> int:
+        """Send a region, or while others are busy what may be sent of it in this turn; how much it was."""
         pool = self._pool
-        alone = pool.last_reader is self or self._loop.time() - pool.last_read > _QUIET
-        most = region.length if alone else _MOST_AT_ONCE
-        sent = os.sendfile(self.fd, region.file.fd, region.position, min(region.length, most))
+        began = self._loop.time()
+        alone = pool.last_reader is self or began - pool.last_read > _QUIET
+        most = region.length if alone else at_once(region, left)
+        if most <= 0:
+            raise BlockingIOError  # the others' turn: this one goes on when the loop comes round again
+        sent = os.sendfile(self.fd, region.file.fd, region.position, most)
+        if not sent:
+            raise OSError("a segment file is shorter than its index says")
         if sent == region.length:
             self._out.popleft()
-        elif sent:
-            self._out[0] = FileSlice(region.file, region.position + sent, region.length - sent)
-            raise BlockingIOError  # the others' turn: this one goes on when the loop comes round again
-        else:
-            raise OSError("a segment file is shorter than its index says")
+            return sent
+        self._out[0] = region.rest(sent)
+        if region.old and not alone:
+            self._rest = (self._loop.time() - began) * REST_OF_OLD
+        raise BlockingIOError
+
+    def _rested(self) -> None:
+        if not self.closed:
+            self._loop.add_writer(self.fd, self._writable)
 
     def _send_several(self) -> None:
         """All bytes up to the next file region in one call, which tells the kernel whether more is to follow."""

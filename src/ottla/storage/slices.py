@@ -75,18 +75,24 @@ OPEN_FILES: Final = OpenFiles()
 class FileSlice:
     """`length` bytes of a segment file from `position` on."""
 
-    __slots__ = ("file", "length", "position")
+    __slots__ = ("file", "length", "old", "position")
 
-    def __init__(self, file: SegmentFile, position: int, length: int) -> None:
+    def __init__(self, file: SegmentFile, position: int, length: int, old: bool = False) -> None:
         self.file = file
         self.position = position
         self.length = length
+        self.old = old
+        """Whether only the disk had it: who reads such data has much to read, and can wait for those who read what is new."""
 
     def __len__(self) -> int:
         return self.length
 
     def __repr__(self) -> str:
         return f"FileSlice(fd={self.file.fd}, position={self.position}, length={self.length})"
+
+    def rest(self, sent: int) -> FileSlice:
+        """What is left of it when its first bytes have been sent."""
+        return FileSlice(self.file, self.position + sent, self.length - sent, self.old)
 
     def cached(self) -> bool:
         """Whether the range lies in the page cache. True where nobody can say."""

@@ -8,12 +8,13 @@ import os
 import random
 import socket
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from ottla.network.answers import Owed, Part
+from ottla.network.answers import MOST_IN_A_TURN, Owed, Part
 from ottla.network.buffers import LARGE, SMALL, BufferPool
 from ottla.network.connection import Connection
 from ottla.network.readiness import Turn
@@ -65,10 +66,14 @@ class Pair:
             data += part
         return bytes(data)
 
+    async def turn(self) -> None:
+        """One turn of the loop."""
+        await asyncio.sleep(0)
+
     async def settle(self) -> None:
         """Let the loop do all that can be done now."""
         for _ in range(20):
-            await asyncio.sleep(0)
+            await self.turn()
 
     async def at_end(self) -> bool:
         return await self.receive(1) == b""
@@ -278,6 +283,69 @@ def test_a_region_that_is_not_there_ends_the_connection(region: SegmentFile, cap
 
     story(steps, answer)
     assert len([record for record in caplog.records if "could not send an answer" in record.getMessage()]) == 1
+
+
+def busy_elsewhere(pair: Pair) -> None:
+    """As if requests of another client came all the time."""
+    pair.pool.last_reader, pair.pool.last_read = object(), pair.loop.time() + 1000
+
+
+def test_while_others_are_busy_no_turn_sends_much_of_however_many_regions(
+    region: SegmentFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr(os, "sendfile", lambda _out, _file, _offset, count: sent.append(count) or count)
+    pair_of: list[Pair] = []
+
+    def answer(connection: Connection, data: bytes) -> None:
+        busy_elsewhere(pair_of[0])
+        connection.answer([FileSlice(region, at * 100_000, 100_000) for at in range(30)])
+
+    async def steps(pair: Pair) -> None:
+        pair_of.append(pair)
+        await pair.send(frame(body(1)))
+        while not sent:
+            await pair.turn()
+        assert sum(sent) == MOST_IN_A_TURN
+        while sum(sent) < 3_000_000:
+            before = sum(sent)
+            await pair.turn()
+            assert sum(sent) - before <= MOST_IN_A_TURN
+
+    story(steps, answer)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_while_others_are_busy_old_data_rests_longer_than_it_was_sent(
+    region: SegmentFile, monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    size, sent = 512 << 10, [0]
+    real, pair_of = os.sendfile, list[Pair]()
+
+    def slow(out: int, file: int, offset: int, count: int) -> int:
+        time.sleep(0.05)
+        sent[0] += (count := real(out, file, offset, count))
+        return count
+
+    monkeypatch.setattr(os, "sendfile", slow)
+
+    def answer(connection: Connection, data: bytes) -> None:
+        busy_elsewhere(pair_of[0])
+        connection.answer([FileSlice(region, 0, size, old)])
+
+    async def steps(pair: Pair) -> None:
+        pair_of.append(pair)
+        await pair.send(frame(body(1)))
+        received = asyncio.ensure_future(pair.receive(size))
+        while not sent[0]:
+            await pair.turn()
+        first = sent[0]
+        await pair.settle()
+        assert (sent[0] == first) is old
+        pair.pool.last_read = 0.0  # the others have gone: what is left comes at once
+        assert await received == FileSlice(region, 0, size).read()
+
+    story(steps, answer)
 
 
 class Forgotten:
