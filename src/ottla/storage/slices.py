@@ -16,7 +16,10 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
-_WARM_CHUNK: Final = 256 * 1024  # the core is held until the kernel has found room for a chunk, and copied it
+# The core is held until the kernel has found room for a chunk, and copied it. 256 KB would take a fifth less CPU, and a hot topic's
+# p99 beside it is a fifth higher: with 64 KB it stays below twice of what it is without.
+_WARM_CHUNK: Final = 64 * 1024
+_WARM_AHEAD: Final = 256 * 1024  # so far ahead of what is copied the disk is asked
 # Where warmed bytes go that nobody looks at; all threads share it. Memory of one's own would be cleared under the GIL.
 _SCRATCH: Final = memoryview(mmap.mmap(-1, _WARM_CHUNK))
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
@@ -103,10 +106,11 @@ class FileSlice:
     def warm(self) -> None:
         """Read the range through once, so that it is in the page cache. Blocks: call it in a thread."""
         fd, position, end = self.file.fd, self.position, self.position + self.length
+        asked = position if hasattr(os, "posix_fadvise") else end
         while position < end:
-            following = position + _WARM_CHUNK
-            if following < end and hasattr(os, "posix_fadvise"):  # the disk has something to do while this chunk is copied
-                os.posix_fadvise(fd, following, min(end - following, _WARM_CHUNK), os.POSIX_FADV_WILLNEED)
+            while asked < min(position + _WARM_AHEAD, end):  # the disk has something to do while a chunk is copied
+                os.posix_fadvise(fd, asked, min(end - asked, _WARM_CHUNK), os.POSIX_FADV_WILLNEED)
+                asked += _WARM_CHUNK
             count = os.preadv(fd, [_SCRATCH[: min(end - position, _WARM_CHUNK)]], position)
             if count == 0:
                 return
