@@ -16,8 +16,8 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
-# The core is held until the kernel has found room for a chunk, and copied it. 256 KB would take a fifth less CPU, but raises the
-# p99 of a hot topic by a fifth: with 64 KB it stays below twice of what it is without.
+# The core is held until the kernel has found room for a chunk, and copied it. 256 KB would take a fifth less CPU, but raise
+# the p99 of a hot topic by a fifth: with 64 KB it stays below twice of what it is without.
 _WARM_CHUNK: Final = 64 * 1024
 _WARM_AHEAD: Final = 256 * 1024  # so far ahead of what is copied the disk is asked
 # Where warmed bytes go that nobody looks at; all threads share it. Memory of one's own would be cleared under the GIL.
