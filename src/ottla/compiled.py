@@ -49,6 +49,7 @@ MODULES: Final = (
     "ottla.network.connection",
     "ottla.network.leader",
     "ottla.network.link",
+    "ottla.network.pacing",
     "ottla.network.peer",
     "ottla.network.readiness",
     "ottla.records.batch",

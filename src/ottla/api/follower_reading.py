@@ -110,7 +110,8 @@ class FollowersReading(Reading):
                     nowait = self._lookups < self._most_lookups
                     region = log.read(one.offset, min(one.max_bytes, max(left, 0)), end, min_one, nowait)
                 if region is not None:
-                    self._look_after(partition, region)
+                    # What a replica catches up with travels with what the ISR waits for: only a throttle slows that down.
+                    self._look_after(partition, region, old=False)
                     if throttle.active:
                         throttle.record(partition, region.length, self._replica)
         except KafkaError as problem:

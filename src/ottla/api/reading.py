@@ -244,7 +244,7 @@ class Reading:
                 nowait = self._lookups < self._most_lookups
                 region = partition.read(one.offset, max_bytes, self._isolation, one.leader_epoch, min_one, nowait, leader_only)
                 if region is not None:
-                    self._look_after(partition, region)
+                    self._look_after(partition, region, old=True)
         except KafkaError as problem:
             return refusal(one, problem.error)
         records: FileSlice | bytes = EMPTY
@@ -266,11 +266,11 @@ class Reading:
             records=records,
         )
 
-    def _look_after(self, partition: Partition, region: FileSlice) -> None:
-        """See that a region is in the page cache before it is sent."""
+    def _look_after(self, partition: Partition, region: FileSlice, *, old: bool) -> None:
+        """See that a region is in the page cache before it is sent; whether it is old data then, and rests."""
         # One cold region, and the thread looks after all old ones: asking costs as much as warming what is warm.
         if not partition.is_recent(region) and (self._cold or not region.cached()):
-            region.old = True
+            region.old = old
             self._cold.append(region)
 
     def _nearer(self, partition: Partition, one: Wanted) -> int:

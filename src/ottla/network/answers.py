@@ -2,7 +2,7 @@
 
 Guards: an answer whose request is carried out, but which waits for something else (other replicas, say), leaves in its turn
 however late it comes, and towards whoever makes it it stands for its connection. Small file regions become bytes here, in one
-place; larger ones never pass through Python. Those who read what is new come before those who read old data.
+place; larger ones never pass through Python.
 """
 
 from __future__ import annotations
@@ -16,13 +16,6 @@ from ottla.replication.waiting import Pending
 from ottla.storage.slices import FileSlice
 
 _READ_AT_MOST: Final = 16 << 10  # bytes of small file regions in one answer that are read and sent with what surrounds them
-
-MOST_IN_A_TURN: Final = 256 << 10
-"""Bytes of file regions that one client is sent in one turn of the loop while others are busy."""
-_MOST_OLD_AT_ONCE: Final = 64 << 10
-REST_OF_OLD: Final = 4
-"""While others are busy, old data rests so many times as long as its last piece took: it gets a fifth of the loop's time.
-Measured beside one hot topic: without rest 600 MB/s and four times the hot p99; with it 270 MB/s and less than twice."""
 
 Part = bytes | FileSlice
 
@@ -82,11 +75,6 @@ class Owed:
     def close(self) -> None:
         """End the connection."""
         self._connection.close()
-
-
-def at_once(region: FileSlice, left: int) -> int:
-    """How many bytes of a region are sent while others are busy, who must not be held up; 0: none in this turn."""
-    return min(region.length, left, _MOST_OLD_AT_ONCE if region.old else left)
 
 
 def is_large(parts: Sequence[Part] | None) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import mmap
 from typing import Final
 
+from ottla.network.pacing import OldData
+
 SMALL: Final = 64 << 10
 LARGE: Final = 2 << 20
 _KEPT_SMALL: Final = 32
@@ -29,14 +31,16 @@ class Buffer:
 class BufferPool:
     """The buffers that nobody uses at the moment, and who used one last.
 
-    `last_reader` and `last_read` tell a connection with much to send whether others are busy: then it sends in smaller pieces.
+    `last_reader` and `last_read` tell a connection with much to send whether others are busy: then it sends in smaller pieces,
+    and those of `old_data` with rests between them.
     """
 
-    __slots__ = ("_large", "_small", "last_read", "last_reader")
+    __slots__ = ("_large", "_small", "last_read", "last_reader", "old_data")
 
     def __init__(self) -> None:
         self.last_reader: object = None
         self.last_read = 0.0
+        self.old_data = OldData()
         self._small: list[Buffer] = []
         self._large: list[Buffer] = []
 

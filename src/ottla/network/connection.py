@@ -22,8 +22,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from ottla.metrics import RequestCounters
-from ottla.network.answers import MOST_IN_A_TURN, REST_OF_OLD, Owed, Part, at_once, is_large, leading_bytes, small_regions_read
+from ottla.network.answers import Owed, Part, is_large, leading_bytes, small_regions_read
 from ottla.network.buffers import SMALL, Buffer, BufferPool
+from ottla.network.pacing import MOST_IN_A_TURN, at_once
 from ottla.network.readiness import Turn
 from ottla.replication.waiting import Pending
 from ottla.storage.slices import FileSlice
@@ -358,6 +359,7 @@ class Connection:
 
     def _cannot_send(self) -> None:
         self._out.clear()  # or it would be tried again
+        self._ending = True  # nothing that is owed may follow what was cut off
         self.close()
 
     def _send_region(self, region: FileSlice, left: int) -> int:
@@ -365,18 +367,22 @@ class Connection:
         pool = self._pool
         began = self._loop.time()
         alone = pool.last_reader is self or began - pool.last_read > _QUIET
+        rests = region.old and not alone
+        if rests and began < pool.old_data.rests_until:
+            self._rest = pool.old_data.rests_until - began
+            raise BlockingIOError
         most = region.length if alone else at_once(region, left)
         if most <= 0:
             raise BlockingIOError  # the others' turn: this one goes on when the loop comes round again
         sent = os.sendfile(self.fd, region.file.fd, region.position, most)
         if not sent:
             raise OSError("a segment file is shorter than its index says")
+        if rests:
+            pool.old_data.sent(began, self._loop.time())
         if sent == region.length:
             self._out.popleft()
             return sent
         self._out[0] = region.rest(sent)
-        if region.old and not alone:
-            self._rest = (self._loop.time() - began) * REST_OF_OLD
         raise BlockingIOError
 
     def _rested(self) -> None:

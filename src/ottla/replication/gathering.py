@@ -53,8 +53,11 @@ class Gathering:
         seconds = now - self._began
         if seconds < MOMENT:
             return
-        if seconds < 2 * MOMENT and self._loaded * 2 >= self._answers:  # else the load paused, and its flow tells nothing
-            self._judge(self._bytes / seconds)
+        if seconds < 2 * MOMENT:  # else the load paused, and its flow tells nothing
+            if self._loaded * 2 >= self._answers:
+                self._judge(self._bytes / seconds)
+            elif self.waits:  # what most answers do not tell cannot be judged: then it holds nobody up
+                self.waits, self._left = False, 1
         self._restart(now)
 
     def _judge(self, flow: float) -> None:

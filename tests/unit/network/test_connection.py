@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.network.answers import MOST_IN_A_TURN, Owed, Part
+from ottla.network.answers import Owed, Part
 from ottla.network.buffers import LARGE, SMALL, BufferPool
 from ottla.network.connection import Connection
+from ottla.network.pacing import MOST_IN_A_TURN, OldData
 from ottla.network.readiness import Turn
 from ottla.storage.slices import FileSlice, SegmentFile
 
@@ -315,15 +316,16 @@ def test_while_others_are_busy_no_turn_sends_much_of_however_many_regions(
     story(steps, answer)
 
 
+@pytest.mark.parametrize("pieces", [1, 32])
 @pytest.mark.parametrize("old", [False, True])
-def test_while_others_are_busy_old_data_rests_longer_than_it_was_sent(
-    region: SegmentFile, monkeypatch: pytest.MonkeyPatch, old: bool
+def test_while_others_are_busy_old_data_rests_however_it_is_cut(
+    region: SegmentFile, monkeypatch: pytest.MonkeyPatch, old: bool, pieces: int
 ) -> None:
     size, sent = 512 << 10, [0]
     real, pair_of = os.sendfile, list[Pair]()
 
     def slow(out: int, file: int, offset: int, count: int) -> int:
-        time.sleep(0.05)
+        time.sleep(0.02)
         sent[0] += (count := real(out, file, offset, count))
         return count
 
@@ -331,7 +333,8 @@ def test_while_others_are_busy_old_data_rests_longer_than_it_was_sent(
 
     def answer(connection: Connection, data: bytes) -> None:
         busy_elsewhere(pair_of[0])
-        connection.answer([FileSlice(region, 0, size, old)])
+        each = size // pieces
+        connection.answer([FileSlice(region, at * each, each, old) for at in range(pieces)])
 
     async def steps(pair: Pair) -> None:
         pair_of.append(pair)
@@ -340,12 +343,53 @@ def test_while_others_are_busy_old_data_rests_longer_than_it_was_sent(
         while not sent[0]:
             await pair.turn()
         first = sent[0]
+        assert not old or first <= 64 << 10
         await pair.settle()
         assert (sent[0] == first) is old
         pair.pool.last_read = 0.0  # the others have gone: what is left comes at once
         assert await received == FileSlice(region, 0, size).read()
 
     story(steps, answer)
+
+
+def test_all_old_data_of_a_loop_rests_together(region: SegmentFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+
+    def slow(_out: int, _file: int, _offset: int, count: int) -> int:
+        time.sleep(0.02)
+        sent.append(count)
+        return count
+
+    monkeypatch.setattr(os, "sendfile", slow)
+
+    async def steps(pair: Pair) -> None:
+        busy_elsewhere(pair)
+        other = Pair()
+        other.connection._pool = pair.pool
+        try:
+            for one in (pair, other):
+                one.connection._in_hand = True
+                one.connection.answer([FileSlice(region, 0, 1 << 20, old=True)])
+            await pair.settle()
+            assert len(sent) == 1
+            pair.pool.last_read = 0.0
+            while sum(sent) < 2 << 20:
+                await pair.turn()
+        finally:
+            other.end()
+
+    story(steps)
+
+
+def test_a_rest_is_a_share_of_the_time_that_sending_took_and_never_long() -> None:
+    old = OldData()
+    old.sent(10.0, 10.00003)
+    assert old.rests_until < 10.0, "what the loop's timers cannot count gathers"
+    for number in range(20):
+        old.sent(11.0 + number, 11.00003 + number)
+    assert 0.0005 <= old.rests_until % 1 < 0.0008
+    old.sent(50.0, 110.0)
+    assert 110.0 < old.rests_until < 110.1, "the machine stood still"
 
 
 class Forgotten:

@@ -154,6 +154,15 @@ def test_the_load_may_come_back_after_a_pause() -> None:
     assert gathering.waits, "what a pause does to the flow is not held against waiting"
 
 
+def test_waiting_ends_where_most_answers_tell_nothing_of_it() -> None:
+    gathering = waiting()
+    now = 1.0
+    for number in range(200):
+        now += 0.01
+        gathering.answered(now, 130_000 if number % 3 == 0 else 1_000, loaded=number % 3 == 0)
+    assert not gathering.waits
+
+
 def test_the_wish_to_try_grows_rarer() -> None:
     gathering = Gathering()
     tried, moments = [], 0
