@@ -11,7 +11,7 @@ COMPILED := $(shell sed -n 's|^    "\(ottla\.[a-z_.]*\)",$$|\1|p' src/ottla/comp
 .PHONY: help demo run native test test-quick soak sim lint bench clean
 
 help:
-	@echo "make demo        a minute: a broker, a public client with figures, a pipeline on Spark with a chart"
+	@echo "make demo        a minute (the first time three): a broker, a public client with figures, a pipeline on Spark with a chart"
 	@echo "make run         a broker in the foreground on 127.0.0.1:9092, and a console at http://127.0.0.1:8080"
 	@echo "make native      compile again what is compiled, after a change (test, soak and bench do so by themselves)"
 	@echo "make test        all tests, JOBS=2 at a time (sets up Java and Apache Kafka's jars where it may)"

@@ -6,6 +6,7 @@ Guards: what a coordinator is told is written, every in-sync replica has.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
@@ -16,6 +17,8 @@ from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.replicas import Replicas
 from ottla.replication.waiting import Timer, Waiter
 from ottla.storage.append import Origin
+
+log: Final = logging.getLogger("ottla.coordinator")
 
 _CHUNK: Final = 1 << 20
 _NEWEST_PRODUCE: Final = 11
@@ -65,6 +68,7 @@ class TopicJournal:
         self._metadata = metadata
         self._create = create
         self._timer = timer
+        self._told = ""
 
     def leads(self, partition: int) -> bool:
         found = self._replicas.partitions.get((self.topic, partition))
@@ -107,7 +111,17 @@ class TopicJournal:
     async def ensure_topic(self) -> int:
         """The controller may be another broker: a new topic is known here when its word arrives."""
         if self.topic not in self._metadata.image.topics:
-            await self._create(self.topic)
+            try:
+                await self._create(self.topic)
+            except KafkaError as problem:
+                self._tell(problem)
+                raise
             if not await self._metadata.wait_for(lambda image: self.topic in image.topics, _NEWS_PATIENCE):
                 raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, f"{self.topic} is being created")
         return self.partition_count()
+
+    def _tell(self, problem: KafkaError) -> None:
+        """Clients ask again and again, and most of them say nothing of it: the operator is told, once."""
+        if problem.error is Error.INVALID_REPLICATION_FACTOR and problem.message != self._told:
+            self._told = problem.message
+            log.warning("%s cannot be created, and whoever needs it waits. %s", self.topic, problem.message)

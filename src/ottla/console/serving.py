@@ -30,7 +30,8 @@ def take_address(host: str, port: int) -> socket.socket:
         listener.bind(found[4])
         listener.listen(128)
     except OSError as problem:
-        why = f"cannot listen on {host}:{port}: {problem.strerror or problem}; choose another with --host and --port"
+        choose = "choose another with --port (`ottla server`: --console-port), or --host"
+        why = f"cannot listen on {host}:{port}: {problem.strerror or problem}; {choose}"
         raise InvalidSetting(why) from None
     return listener
 

@@ -120,6 +120,20 @@ def test_the_internal_topic_is_on_its_way(answer: KafkaError | None, monkeypatch
     assert find(Scene(answer)).error_code == Error.COORDINATOR_NOT_AVAILABLE
 
 
+def test_an_internal_topic_that_cannot_be_created_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def create(name: str) -> None:
+        raise KafkaError(Error.INVALID_REPLICATION_FACTOR, "Replication factor: 3 larger than available brokers: 2.")
+
+    scene, nothing = Scene(), SimpleNamespace(partitions={})
+    journal = TopicJournal("__consumer_offsets", nothing, scene.metadata, create, None)  # type: ignore[arg-type]
+    for _ in range(3):
+        with pytest.raises(KafkaError):
+            asyncio.run(journal.ensure_topic())
+    (told,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert "__consumer_offsets" in told
+    assert "larger than available brokers: 2" in told
+
+
 def test_the_news_of_an_internal_topic_are_waited_for() -> None:
     async def run() -> int:
         scene = Scene()
