@@ -73,7 +73,8 @@ def kills() -> list[tuple[str, str]]:
     """At which step, and what is killed. No step: after a while, wherever it is then, be it on its way up."""
     if not SOAK:
         return SHORT
-    of_tasks = [one for one in STEPS if one not in ("commit.marked", "commit.ended")]  # which are of shared transactions
+    of_shared = ("task.counted", "commit.marked", "commit.counted", "commit.ended")
+    of_tasks = [one for one in STEPS if one not in of_shared]
     chance = random.Random(20)
     found = list(zip(of_tasks, itertools.cycle(KINDS), strict=False))
     found += list(zip([""] * (20 - len(found)), itertools.cycle(("process", "all")), strict=False))
