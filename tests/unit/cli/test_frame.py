@@ -145,8 +145,9 @@ def test_a_bar_only_where_somebody_looks(
     ],
 )
 def test_commands_on_a_terminal(monkeypatch: pytest.MonkeyPatch, broker: Broker, arguments: list[str], words: str) -> None:
-    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    # This one first: a module that is imported now must find the real function, or it would keep the other for good.
     monkeypatch.setattr("ottla.cli.log_dirs.on_terminal", lambda: True)
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
     first, *rest = arguments
     result = invoke(first, "--bootstrap-server", broker.bootstrap_servers, *rest, COLUMNS="160")
     assert result.exit_code == 0, result.stderr
