@@ -31,6 +31,7 @@ from ottla.pipelines import state as states
 from ottla.spark.faults import STEPS
 from pipelines.test_pipeline_command import ottla
 from pipelines.test_pipelines import rows
+from spark.test_under_fire import AFTER
 
 SOAK = bool(os.environ.get("OTTLA_SOAK"))
 WINDOW = 10
@@ -73,8 +74,7 @@ def kills() -> list[tuple[str, str]]:
     """At which step, and what is killed. No step: after a while, wherever it is then, be it on its way up."""
     if not SOAK:
         return SHORT
-    of_shared = ("task.counted", "commit.marked", "commit.counted", "commit.ended")
-    of_tasks = [one for one in STEPS if one not in of_shared]
+    of_tasks = [one for one in STEPS if one not in AFTER["shared"]]
     chance = random.Random(20)
     found = list(zip(of_tasks, itertools.cycle(KINDS), strict=False))
     found += list(zip([""] * (20 - len(found)), itertools.cycle(("process", "all")), strict=False))
