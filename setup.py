@@ -6,6 +6,7 @@ work, slower. `OTTLA_REQUIRE_NATIVE=1` makes it an error when something is missi
 """
 
 import os
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -46,6 +47,23 @@ def kernel() -> list[Extension]:
     return built
 
 
+_FREED_TOO_EARLY = re.compile(r"if \((\w+_free_instance) == NULL\) \{\n\s*\1 = self;(.*?)\n\s*return;\n\s*\}", re.DOTALL)
+
+
+def mend(source: Path) -> None:
+    """First empty, then keep.
+
+    mypyc's code keeps a closure or generator that is thrown away for the next one, and only then empties it. Where that closes
+    a file, another thread may already have begun to fill it: the rest of what it put there is then emptied too. Where another
+    was kept while this one was emptied, the code goes on and frees this one.
+    """
+    written = source.read_text()
+    text, count = _FREED_TOO_EARLY.subn(r"\2\nif (\1 == NULL) {\n\1 = self;\nreturn;\n}", written)
+    if count != written.count("_free_instance = self;"):
+        raise SystemExit("this mypyc keeps what is thrown away in a way that is not known: see `mend` in setup.py")
+    source.write_text(text)
+
+
 def compiled() -> list[Extension]:
     """The library first, then for each module what leads there."""
     if not BUILDING.intersection(sys.argv):
@@ -57,7 +75,10 @@ def compiled() -> list[Extension]:
         sources = ["src/" + module.replace(".", "/") + ".py" for module in MODULES]
         # Types are checked by `make lint`, with the versions of then; here they only have to be found.
         options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
-        return list(mypycify([*options, *sources], group_name="ottla", opt_level="2", debug_level="0"))
+        extensions: list[Extension] = mypycify([*options, *sources], group_name="ottla", opt_level="2", debug_level="0")
+        for source in {source for extension in extensions for source in extension.sources}:
+            mend(Path(source))
+        return extensions
     except (ImportError, SystemExit) as problem:  # mypyc ends the program where it cannot compile
         if REQUIRED:
             raise

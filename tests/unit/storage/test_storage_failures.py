@@ -304,6 +304,23 @@ def test_a_search_passes_over_what_retention_took(tmp_path):
     assert newest()[:2] == (NOW + 59, 59)
 
 
+def test_a_search_that_begins_while_another_is_thrown_away(tmp_path, monkeypatch):
+    """What is thrown away last refers to a file, and closing that lets the loop's thread in between."""
+    log, _ = searched_log(tmp_path)
+    thrown_away = [log.search_by_time(NOW + 45)]
+    rolled(log)
+    real, begun = os.close, []
+
+    def close(fd):
+        begun.append(log.search_by_time(NOW + 3090))
+        real(fd)
+
+    monkeypatch.setattr(os, "close", close)
+    thrown_away.clear()
+    monkeypatch.undo()
+    assert [search().offset for search in begun] == [3050]
+
+
 def test_searches_in_threads_while_the_loop_appends(tmp_path):
     log = open_log(tmp_path, LogConfig(index_interval_bytes=1, segment_bytes=100_000))
     append(log, batch(1, timestamp=NOW))
