@@ -315,6 +315,8 @@ def _of_spark(key: str, size: int, codec: str) -> Iterable[Line]:
         yield Line(f"spark.{key}.{query}.rate", f"{name}: {words}", "records/s", bar, more_is_better=True)
         for who in ("jvm", "python", "broker"):
             yield Line(f"spark.{key}.{query}.cpu.{who}", f"{name}: {words}: CPU of {who} per million", "s")
+    for kind, whose in (("ottla.all", own), ("kafka", stock)):
+        yield Line(f"spark.{key}.stream.{kind}.besides", f"{name}: {whose}, a streaming query's start and end", "s")
     yield Line(f"spark.{key}.latency.ottla", f"{name}: a batch of 1,000, {own}", "ms")
     yield Line(f"spark.{key}.latency.kafka", f"{name}: a batch of 1,000, {stock}", "ms")
     for ratio, words, least in (("read.all", "reads, all columns", 2), ("read.value", "reads, values alone", 3),

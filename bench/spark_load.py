@@ -2,8 +2,9 @@
 
 Guards: every query runs once before it counts (classes, workers, page cache), and of two runs that count the faster one does.
 What is measured is the time on the wall and the CPU of the three that work: Spark's JVM, its Python workers, the broker.
-Readers count records and add up the lengths of their values; streams read everything in one batch; writers copy a topic, in one
-batch of a stream or in a batch query.
+Readers count records and add up the lengths of their values; streams read everything in one batch, whose time is Spark's own
+figure for it, and what the query takes besides (it starts, it ends) is a figure of its own; writers copy a topic, in one batch
+of a stream or in a batch query.
 """
 
 from __future__ import annotations
@@ -94,13 +95,16 @@ class _Queries:
         for name, (kind, options) in READS.items():
             figures |= self._measure(f"read.{name}", lambda kind=kind, options=options: self._read(kind, options))
         for name, (kind, options) in STREAMS.items():
-            figures |= self._measure(f"stream.{name}", lambda kind=kind, options=options: self._stream(kind, options))
+            figures |= self._measure_stream(f"stream.{name}", lambda kind=kind, options=options: self._stream(kind, options))
         for target, (name, (kind, options)) in zip(out, WRITES.items(), strict=True):
             figures |= self._measure(f"write.{name}", lambda k=kind, o=options, t=target: self._write(k, o, t))
         for target, (name, (kind, options)) in zip(out, BATCH_WRITES.items(), strict=False):
             figures |= self._measure(f"batch.{name}", lambda k=kind, o=options, t=target: self._write_batch(k, o, t))
         for kind in ("ottla", "kafka"):
-            figures[f"latency.{kind}"] = self._latency(kind)
+            self._latency(kind)
+        latencies = [(kind, self._latency(kind)) for _ in range(_RUNS) for kind in ("ottla", "kafka")]
+        for kind in ("ottla", "kafka"):
+            figures[f"latency.{kind}"] = min(found for of, found in latencies if of == kind)
         figures["ratio.read.all"] = figures["read.ottla.all.rate"] / figures["read.kafka.rate"]
         figures["ratio.read.value"] = figures["read.ottla.value.rate"] / figures["read.kafka.rate"]
         figures["ratio.stream"] = figures["stream.ottla.all.rate"] / figures["stream.kafka.rate"]
@@ -116,6 +120,14 @@ class _Queries:
         per_million = 1e6 / self._records
         costs = {f"{name}.cpu.{who}": spent * per_million for who, spent in used.items()}
         return {f"{name}.rate": self._records / seconds, **costs}
+
+    def _measure_stream(self, name: str, once: Callable[[], float]) -> Figures:
+        """`once` runs a query and says how many seconds its batches took."""
+        batches: list[float] = []
+        figures = self._measure(name, lambda: batches.append(once()))
+        seconds = min(batches[1:])
+        whole = self._records / figures[f"{name}.rate"]
+        return figures | {f"{name}.rate": self._records / seconds, f"{name}.besides": max(whole - seconds, 0.0)}
 
     def _timed(self, once: Callable[[], None]) -> tuple[float, Figures]:
         cpu, began = self._cpu(), time.perf_counter()
@@ -139,9 +151,13 @@ class _Queries:
         if row.records != self._records:
             raise LoadError(f"{row.records} records instead of {self._records}")
 
-    def _stream(self, kind: str, options: dict[str, object]) -> None:
+    def _stream(self, kind: str, options: dict[str, object]) -> float:
         source = self._source(self._spark.readStream, kind, {"startingOffsets": "earliest", **options}).load()
-        self._run(source.writeStream.format("noop"), {})
+        query = self._run(source.writeStream.format("noop"), {})
+        batches = [one for one in query.recentProgress if one["numInputRows"]]
+        if sum(one["numInputRows"] for one in batches) != self._records:
+            raise LoadError(f"A stream read something else than {self._records} records")
+        return sum(one["durationMs"]["triggerExecution"] for one in batches) / 1000
 
     def _write(self, kind: str, options: dict[str, object], target: str) -> None:
         source = self._source(self._spark.readStream, kind, {"startingOffsets": "earliest"}).load()
@@ -156,11 +172,13 @@ class _Queries:
     def _sink(self, target: str) -> dict[str, object]:
         return {"kafka.bootstrap.servers": self._bootstrap, "topic": target}
 
-    def _run(self, writer: Any, options: dict[str, object]) -> None:
+    def _run(self, writer: Any, options: dict[str, object]) -> Any:
         self._runs += 1
         for name, value in {**options, "checkpointLocation": self._work / f"run-{self._runs}"}.items():
             writer = writer.option(name, value)
-        writer.trigger(availableNow=True).start().awaitTermination()
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return query
 
     def _latency(self, kind: str) -> float:
         """Milliseconds of a batch of 1,000 records, the median of twenty."""

@@ -70,8 +70,6 @@ class StandaloneSpark:
             "spark.executor.memory": "512m",
             "spark.executor.pyspark.memory": "512m",
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            # Of the worker's 512 MB of address space Arrow's own pool would reserve 128 before our code is called.
-            "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
             "spark.executorEnv.OTTLA_SPARK_FAULTS": str(self.faults),
             # The first job waits for both executors, so that it runs on both.
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",

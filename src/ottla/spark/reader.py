@@ -30,9 +30,6 @@ from ottla.spark.options import BATCH_TASK_RECORDS, SourceOptions
 from ottla.spark.positions import bound, earliest, selected
 from ottla.spark.workers import fit_in, lasting_cluster, settle
 
-TASK_BYTES = 32 << 20
-"""What a task fetches ahead at most."""
-
 _PUSHDOWN = "pyspark.sql.worker.data_source_pushdown_filters"
 _GO_ON = "Set failOnDataLoss to false to go on with what is left."
 
@@ -73,19 +70,19 @@ def task_settings(options: SourceOptions) -> dict[str, str]:
 def read_ranges(options: SourceOptions, ranges: Iterable[OffsetRange], *, known: bool = False) -> Iterator[pa.RecordBatch]:
     """What a task does. Ranges that are `known` were there when they were planned, a moment ago."""
     speak()
-    fit_in()
+    ahead = fit_in()
     with lasting_cluster(task_settings(options)) as cluster:
         for wanted in ranges:
-            yield from _read(cluster, options, wanted, known)
+            yield from _read(cluster, options, wanted, known, ahead)
     settle()
 
 
-def _read(cluster: Cluster, options: SourceOptions, wanted: OffsetRange, known: bool) -> Iterator[pa.RecordBatch]:
-    """The records of a range."""
+def _read(cluster: Cluster, options: SourceOptions, wanted: OffsetRange, known: bool, ahead: int) -> Iterator[pa.RecordBatch]:
+    """The records of a range; at most so many bytes are fetched ahead."""
     tp, position = wanted.partition, wanted.start
     while position < wanted.end:
         try:
-            with _reader(cluster, options, OffsetRange(tp, position, wanted.end), known) as reader:
+            with _reader(cluster, options, OffsetRange(tp, position, wanted.end), known, ahead) as reader:
                 try:
                     yield from reader
                 finally:
@@ -100,11 +97,11 @@ def _read(cluster: Cluster, options: SourceOptions, wanted: OffsetRange, known: 
             break
 
 
-def _reader(cluster: Cluster, options: SourceOptions, wanted: OffsetRange, known: bool) -> client.Reader:
+def _reader(cluster: Cluster, options: SourceOptions, wanted: OffsetRange, known: bool, ahead: int) -> client.Reader:
     tp, start, end = wanted.partition, wanted.start, wanted.end
     if known:
-        return client.read_known({tp: (start, end)}, cluster=cluster, columns=options.columns, max_bytes=TASK_BYTES)
-    return client.read(tp.topic, {tp: start}, {tp: end}, cluster=cluster, columns=options.columns, max_bytes=TASK_BYTES)
+        return client.read_known({tp: (start, end)}, cluster=cluster, columns=options.columns, max_bytes=ahead)
+    return client.read(tp.topic, {tp: start}, {tp: end}, cluster=cluster, columns=options.columns, max_bytes=ahead)
 
 
 def _gone(problem: OffsetOutOfRange, wanted: OffsetRange) -> str:

@@ -10,9 +10,10 @@ habits of Spark took longer than reading such a batch:
   worker's kernel does 40 ms later because it takes the exchange for a conversation and waits for something to send along. It is
   told not to wait, between two tasks. (Spark's `spark.python.unix.domain.socket.enabled` avoids this too, and is off.)
 
-Where Spark limits a worker's memory (spark.executor.pyspark.memory) it limits its address space, of which every new thread
-takes 72 MB for a stack and a heap of its own, and Arrow's own pool still more, most of it never touched: with a limit they get
-less.
+Where Spark limits a worker's memory (spark.executor.pyspark.memory) it limits its address space, most of which is taken, and
+never touched, before we are called; of 512 MB there are 56 left. Every new thread would take 72 of them for a stack and a heap
+of its own: with a limit they get less, and a task fetches less ahead. Arrow's pool has reserved 128 MB by then: its batches go
+there and nowhere else.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-import pyarrow as pa
-
 from ottla.client import Cluster
 
 _PAUSES = (0.001, 0.004, 0.015)
@@ -40,8 +39,12 @@ _LARGE = 256 << 10
 """Bytes from which a block of memory comes from the system, and goes back to it."""
 _STACK = 1 << 20
 
+_MOST_AHEAD, _LEAST_AHEAD = 32 << 20, 2 << 20
+_SHARE_OF_ROOM = 8
+"""What was fetched is there up to four times: as it came, unpacked, as a batch, and on its way to Spark."""
+
 _settled = False
-_fitted = False
+_ahead = 0
 _clusters: dict[tuple[tuple[str, str], ...], Cluster] = {}
 _FEW_CLUSTERS = 4
 
@@ -62,22 +65,34 @@ def lasting_cluster(settings: Mapping[str, str]) -> Iterator[Cluster]:
             _clusters.pop(next(iter(_clusters))).close()
 
 
-def fit_in() -> None:
-    """To be called before a task does anything: threads take no address space that the worker does not have."""
-    global _fitted
-    if not _fitted and _is_limited():
-        _fitted = True
-        set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it
-        if set_option is not None:
-            set_option(_ARENA_MAX, 1)
-            set_option(_MMAP_THRESHOLD, _LARGE)
-            set_option(_TRIM_THRESHOLD, _LARGE)
-        threading.stack_size(_STACK)
-        pa.set_memory_pool(pa.system_memory_pool())
+def fit_in() -> int:
+    """To be called before a task does anything: what it may fetch ahead, in bytes, and threads that take no room that is not there."""
+    global _ahead
+    if not _ahead:  # once in a process: what its first task took for itself, the next ones find there
+        _ahead = _MOST_AHEAD
+        if _is_limited():
+            set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it
+            if set_option is not None:
+                set_option(_ARENA_MAX, 1)
+                set_option(_MMAP_THRESHOLD, _LARGE)
+                set_option(_TRIM_THRESHOLD, _LARGE)
+            threading.stack_size(_STACK)
+            _ahead = min(max(_room() // _SHARE_OF_ROOM, _LEAST_AHEAD), _MOST_AHEAD)
+    return _ahead
 
 
 def _is_limited() -> bool:
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
+def _room() -> int:
+    """Bytes of address space that are left below the limit; where the system does not tell, the least there may be."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as pages:
+            taken = int(pages.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
+    return max(resource.getrlimit(resource.RLIMIT_AS)[0] - taken, 0)
 
 
 def settle() -> None:
