@@ -16,6 +16,7 @@ class BrokerLoop(asyncio.SelectorEventLoop):
     def __init__(self, readiness: Readiness) -> None:
         super().__init__(readiness)  # type: ignore[arg-type]  # all that asyncio asks of a selector
         self._readiness = readiness
+        readiness.serve(self)
         self.turn = readiness.turn
         self.turn.failed = self._callback_failed
 

@@ -4,7 +4,8 @@ asyncio turns each ready socket into a key, the key into a handle, and the handl
 half of what it costs the broker to wake up for a request. Here the call is made on the spot. Everything that asyncio registers
 for itself (its own wake-up pipe, connections under way) takes asyncio's way.
 
-What one poll found is a `Turn`: where many sockets had something to say, the answers to them are put off to its end.
+What one poll found is a `Turn`: where many sockets had something to say, the answers to them are put off to its end. As long as
+asyncio has nothing to do itself, one poll follows the other without it.
 Guards: a socket for which nobody waits is not watched at all, or a peer that hung up would be reported for ever; a reader or
 writer that fails harms no other; one that is taken away while others run is not called any more; nothing
 that was put off is still to be done when the loop goes on to anything else.
@@ -22,6 +23,8 @@ from typing import Any, Final
 _IN: Final = 1
 _OUT: Final = 4
 
+_MORE_TIMERS: Final = 100
+"""So many new timers bring asyncio back: it clears away those that were cancelled."""
 _PUT_OFF_FOR: Final = 16
 """So many sockets have their say before what was put off is done: the first must not wait for a thousand clients."""
 
@@ -70,6 +73,11 @@ class Readiness:
         self._keys: dict[int, SelectorKey] = {}
         self._readers: dict[int, Ready] = {}
         self._writers: dict[int, Ready] = {}
+        self._loop: Any = None
+
+    def serve(self, loop: Any) -> None:
+        """Whose selector this is. What it has to do itself stands in three attributes of asyncio's loop that are its own."""
+        self._loop = loop
 
     # ---- the broker's sockets --------------------------------------------------------------------------------------------
 
@@ -121,18 +129,37 @@ class Readiness:
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
         """Wait; call the readers and writers of the broker's sockets; what is ready of asyncio's own."""
-        if timeout is None:
-            wait = -1.0
-        elif timeout <= 0:
-            wait = 0.0
-        else:
-            wait = math.ceil(timeout * 1e3) * 1e-3  # at least as long as asked for: the kernel counts in milliseconds
-        found: list[tuple[SelectorKey, int]] = []
+        loop = self._loop
+        if loop is None or (timeout is not None and timeout <= 0):
+            found: list[tuple[SelectorKey, int]] = []
+            self._poll(-1.0 if timeout is None else timeout, found)
+            return found
+        timers: list[Any] = loop._scheduled
+        first: Any = timers[0] if timers else None
+        most = len(timers) + _MORE_TIMERS
+        wait = -1.0 if timeout is None else timeout
+        found = []
+        while self._poll(wait, found) and not found and not loop._ready and not loop._stopping:
+            if first is None:
+                if timers:
+                    break
+            else:
+                if timers[0] is not first or len(timers) > most:
+                    break
+                wait = first._when - loop.time()
+                if wait <= 0:
+                    break
+        return found
+
+    def _poll(self, wait: float, found: list[tuple[SelectorKey, int]]) -> bool:
+        """One turn: whether there was anything. Below 0 it waits as long as it takes."""
+        if wait > 0:
+            wait = math.ceil(wait * 1e3) * 1e-3  # at least as long as asked for: the kernel counts in milliseconds
         most = len(self._keys) + len(self._readers) + len(self._writers)
         try:
             ready: list[tuple[int, int]] = self._epoll.poll(wait, most if most > 0 else 1)
         except InterruptedError:
-            return found
+            return False
         turn = self.turn
         turn.shared = len(ready) > 1
         left = _PUT_OFF_FOR
@@ -151,7 +178,7 @@ class Readiness:
         finally:
             turn.shared = False
             turn.catch_up()
-        return found
+        return bool(ready)
 
     def _call(self, fd: int, event: int) -> None:
         try:

@@ -66,7 +66,7 @@ def lasting_cluster(settings: Mapping[str, str]) -> Iterator[Cluster]:
 
 
 def fit_in() -> int:
-    """To be called before a task does anything: what it may fetch ahead, in bytes, and threads that take no room that is not there."""
+    """To be called before a task does anything: threads take no room that is not there, and so many bytes are fetched ahead."""
     global _ahead
     if not _ahead:  # once in a process: what its first task took for itself, the next ones find there
         _ahead = _MOST_AHEAD

@@ -261,3 +261,120 @@ def test_other_loops_have_no_turns() -> None:
         assert not turn_of(loop).shared
     finally:
         loop.close()
+
+
+# One poll follows the other, as long as asyncio has nothing to do
+
+
+def ask_each_other(loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket, times: int) -> asyncio.Event:
+    """The two sockets send a byte to and fro, so many times."""
+    left, enough = [times], asyncio.Event()
+
+    def over(here: socket.socket) -> None:
+        here.recv(1)
+        left[0] -= 1
+        if left[0] > 0:
+            here.send(b"x")
+        else:
+            enough.set()
+
+    for here in (ours, theirs):
+        loop.add_reader(here.fileno(), over, here)
+    ours.send(b"x")
+    return enough
+
+
+@pytest.mark.parametrize("timer_in", [None, 60.0])
+def test_requests_that_follow_each_other_do_not_go_through_asyncio(
+    monkeypatch: pytest.MonkeyPatch, timer_in: float | None
+) -> None:
+    async def story(loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
+        rounds: list[int] = []
+        real = BrokerLoop._process_events  # type: ignore[attr-defined]  # asyncio's own
+        monkeypatch.setattr(BrokerLoop, "_process_events", lambda self, events: (rounds.append(1), real(self, events))[1])
+        if timer_in is not None:
+            loop.call_later(timer_in, pytest.fail)
+        await ask_each_other(loop, ours, theirs, 200).wait()
+        assert len(rounds) < 100
+        for here in (ours, theirs):
+            loop.remove_reader(here.fileno())
+
+    run(story)
+
+
+@pytest.mark.parametrize("timer_in", [None, 60.0], ids=["no timer", "a late timer"])
+@pytest.mark.parametrize("what", ["soon", "earlier timer", "thread", "task"])
+def test_what_a_reader_asks_of_asyncio_is_done_while_requests_go_on(what: str, timer_in: float | None) -> None:
+    async def story(loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
+        done = asyncio.Event()
+        asked: list[Any] = []
+
+        async def set_it() -> None:
+            done.set()
+
+        def read() -> None:
+            theirs.send(ours.recv(1))  # there is always more to read
+            if asked:
+                return
+            if what == "soon":
+                asked.append(loop.call_soon(done.set))
+            elif what == "earlier timer":
+                asked.append(loop.call_later(0.01, done.set))
+            elif what == "thread":
+                asked.append(loop.run_in_executor(None, loop.call_soon_threadsafe, done.set))
+            else:
+                asked.append(loop.create_task(set_it()))
+
+        late = loop.call_later(timer_in, pytest.fail) if timer_in is not None else None
+        loop.add_reader(ours.fileno(), read)
+        theirs.send(b"x")
+        await done.wait()
+        loop.remove_reader(ours.fileno())
+        if late is not None:
+            late.cancel()
+
+    run(story)
+
+
+def test_a_timer_is_not_late_while_requests_go_on() -> None:
+    async def story(loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
+        ask_each_other(loop, ours, theirs, 1 << 60)
+        assert await asyncio.wait_for(asyncio.sleep(0.02, "in time"), 5) == "in time"
+        for here in (ours, theirs):
+            loop.remove_reader(here.fileno())
+
+    run(story)
+
+
+def test_timers_that_are_cancelled_do_not_gather_while_requests_go_on() -> None:
+    async def story(loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
+        late, most, left = loop.call_later(30, pytest.fail), [0], [2000]
+
+        def read() -> None:
+            theirs.send(ours.recv(1))
+            loop.call_later(60, pytest.fail).cancel()
+            most[0] = max(most[0], len(loop._scheduled))  # type: ignore[attr-defined]
+            left[0] -= 1
+            if not left[0]:
+                enough.set()
+
+        enough = asyncio.Event()
+        loop.add_reader(ours.fileno(), read)
+        theirs.send(b"x")
+        await enough.wait()
+        assert most[0] < 400
+        loop.remove_reader(ours.fileno())
+        late.cancel()
+
+    run(story)
+
+
+def test_a_reader_stops_the_loop() -> None:
+    loop = new_event_loop()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        loop.add_reader(ours.fileno(), loop.stop)
+        theirs.send(b"x")
+        loop.run_forever()
+        loop.remove_reader(ours.fileno())
+        loop.close()
