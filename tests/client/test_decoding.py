@@ -105,6 +105,24 @@ def test_batches_that_compaction_emptied() -> None:
     assert offsets(empty + build(records(9, 1))) == [9]
 
 
+def test_what_begins_behind_the_end_is_not_opened() -> None:
+    first, second, third = build(records(0, 4)), build(records(10, 4), codec=Codec.ZSTD), build(records(14, 4))
+    data = memoryview(first + second + third)
+    for end, parts, next_offset in ((3, 1, 10), (4, 1, 10), (10, 1, 10), (11, 2, 14), (14, 2, 14), (15, 3, 18)):
+        found = split(TP, data, 0, None, end=end)
+        assert (len(found.parts), found.next_offset) == (parts, next_offset), end
+    assert split(TP, memoryview(first), 0, None, end=8).next_offset == 4, "more may come before the end"
+
+
+def test_an_offset_that_only_damage_made_so_large_does_not_end_the_search() -> None:
+    damaged = bytearray(build(records(4, 4)))
+    damaged[:8] = (1 << 40).to_bytes(8, "big")
+    damaged[-1] ^= 1
+    found = split(TP, memoryview(build(records(0, 4)) + damaged), 0, None, end=8)
+    assert found.next_offset == 4
+    assert found.problem is not None
+
+
 @pytest.mark.parametrize(("at", "why"), [(8, "its length is"), (16, "its format is"), (70, "its checksum is not")])
 def test_a_corrupt_batch_comes_after_the_good_ones(at: int, why: str) -> None:
     good = build(records(0, 3))

@@ -82,17 +82,19 @@ def split(
     position: int,
     aborted: Sequence[tuple[int, int]] | None,
     *,
+    end: int | None = None,
     check_crcs: bool = True,
 ) -> Slice:
     """Find the batches that are to be opened; an incomplete one at the end is left for the next fetch.
 
+    Of those that begin at the offset `end` or behind it nothing is wanted: the first of them ends the search.
     `aborted` holds producer id and first offset of the transactions that did not commit; None keeps what they wrote.
     """
     parts: list[Part] = []
-    pos, end, next_offset = 0, len(view), position
+    pos, size, next_offset = 0, len(view), position
     transactions = None if aborted is None else _Aborted(aborted)
     try:
-        while end - pos > MAGIC_AT:
+        while size - pos > MAGIC_AT:
             magic = view[pos + MAGIC_AT]
             length = int.from_bytes(view[pos + LENGTH_AT : pos + LOG_OVERHEAD], "big", signed=True)
             base_offset = int.from_bytes(view[pos : pos + LENGTH_AT], "big", signed=True)
@@ -101,7 +103,7 @@ def split(
                 raise CorruptBatch(partition, base_offset, f"its format is {magic}")
             if length < (MIN_LENGTH if magic == MAGIC_V2 else 14):
                 raise CorruptBatch(partition, base_offset, f"its length is {length}")
-            if stop > end:
+            if stop > size:
                 break
             if magic < MAGIC_V2:
                 parts.append(Part(pos, stop, None))
@@ -112,6 +114,9 @@ def split(
                     raise CorruptBatch(partition, base_offset, "its checksum is not that of its bytes")
                 if header.last_offset_delta < 0 or header.count < 0:
                     raise CorruptBatch(partition, base_offset, "its header counts backwards")
+                if end is not None and base_offset >= end:
+                    next_offset = max(next_offset, base_offset)
+                    break
                 kept = transactions is None or not transactions.cover(view, pos, header)
                 if kept and not header.is_control and header.count and header.last_offset >= position:
                     parts.append(Part(pos, stop, header))

@@ -367,7 +367,8 @@ class Fetcher:
         aborted = None
         if self._committed:
             aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
-        found = split(position.partition, view, position.offset, aborted, check_crcs=self._of.cluster.settings.check_crcs)
+        crcs = self._of.cluster.settings.check_crcs
+        found = split(position.partition, view, position.offset, aborted, end=position.end, check_crcs=crcs)
         if position.end is not None and found.next_offset >= position.end:  # what is wrong is behind all that was asked for
             found = found._replace(problem=None)
         first, position.offset = position.offset, found.next_offset

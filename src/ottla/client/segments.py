@@ -172,7 +172,7 @@ def read_segment(wanted: SegmentRange, columns: Sequence[str] = COLUMNS) -> Iter
     position, offset, window = 0, wanted.start, _WINDOW
     while position < size and offset < wanted.end:
         piece = view[position : position + window]
-        found = split(wanted.partition, piece, wanted.start, None)
+        found = split(wanted.partition, piece, wanted.start, None, end=wanted.end)
         parts = [part for part in found.parts if not _is_aborted(part, wanted.aborted)]
         yield from decoder.decode(piece, parts, wanted.start, wanted.end)
         if found.problem is not None and found.next_offset < wanted.end:

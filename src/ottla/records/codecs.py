@@ -56,6 +56,7 @@ _GZIP_WBITS = 31  # a gzip header and trailer around deflate
 _LZ4_DEFAULT_LEVEL = 9  # Kafka's name for "the fast compressor"; every other level is the slow one's
 _ZSTD_DEFAULT_LEVEL = 3
 _FIRST_GUESS = 64 * 1024
+_EASY_GUESS = 2 << 20  # twice what Kafka's producers put into a batch at most, unless they are told otherwise
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
@@ -195,7 +196,8 @@ def _lz4_decompress(data: Buffer, limit: int) -> bytes:
 
 
 def _zstd_decompress(data: Buffer, limit: int) -> bytes:
-    guess = min(limit, max(_FIRST_GUESS, 8 * len(data)))
+    # Zeros that nobody touches cost nothing, a guess that is too small costs all the work once more.
+    guess = min(limit, max(_FIRST_GUESS, 8 * len(data), min(64 * len(data), _EASY_GUESS)))
     out = bytearray(guess)
     try:
         size = cramjam.zstd.decompress_into(data, out)
