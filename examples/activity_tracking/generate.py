@@ -39,4 +39,7 @@ def generate(cluster: str) -> None:
 
 
 if __name__ == "__main__":
-    generate(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092")
+    try:
+        generate(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092")
+    except client.ClientError as problem:
+        sys.exit(f"generate.py: {problem.message}")

@@ -18,6 +18,7 @@ import click
 from ottla.broker import Broker, StartError
 from ottla.cli.beside import ConsoleProcess
 from ottla.cli.output import one_line
+from ottla.cli.tool import OneLine
 from ottla.config import BrokerConfig, ConfigError, parse_properties
 from ottla.network.loop import new_event_loop
 
@@ -44,18 +45,24 @@ class JsonLine(logging.Formatter):
         return json.dumps(value)
 
 
-class OneLine(logging.Formatter):
+class OneLineEach(logging.Formatter):
     """A message is one line, whatever names a client sent: they may hold line ends and terminal codes."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         return one_line(super().formatMessage(record))
 
 
-@click.command("server")
+def _no_port(_ctx: click.Context, _param: click.Parameter, port: str | None) -> None:
+    if port is not None:
+        raise click.UsageError(f"the port is part of a listener: --override listeners=PLAINTEXT://127.0.0.1:{port}")
+
+
+@click.command("server", cls=OneLine)
 @click.argument("properties", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that replaces the file's. Repeatable."
 )
+@click.option("--port", hidden=True, expose_value=False, callback=_no_port)
 @click.option("--log-level", default="INFO", show_default=True, help="DEBUG, INFO, WARNING or ERROR.")
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How lines are written."
@@ -74,7 +81,7 @@ def command(
     if not isinstance(getattr(logging, log_level.upper(), None), int):
         raise click.BadParameter(f"{log_level} is not a log level: DEBUG, INFO, WARNING or ERROR", param_hint="--log-level")
     handler = logging.StreamHandler(sys.stderr)
-    text = OneLine("[%(asctime)s] %(levelname)s %(message)s (%(name)s)")
+    text = OneLineEach("[%(asctime)s] %(levelname)s %(message)s (%(name)s)")
     handler.setFormatter(JsonLine() if log_format == "json" else text)
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
     try:

@@ -57,13 +57,13 @@ def _files(path: str) -> list[str]:
         names = sorted(name for name in os.listdir(path) if name.endswith((".yaml", ".yml")) or _declares(path, name))
         if not names:
             raise Refused(
-                [Problem(Place(path, 1), "there is no pipeline in this directory: no .yaml, and no .py that declares one")]
+                [Problem(Place(path, 0), "there is no pipeline in this directory: no .yaml, and no .py that declares one")]
             )
         return [os.path.join(path, name) for name in names]
     if not os.path.isfile(path):
-        raise Refused([Problem(Place(path, 1), "there is no such file or directory")])
+        raise Refused([Problem(Place(path, 0), "there is no such file or directory")])
     if not path.endswith(_SUFFIXES):
-        raise Refused([Problem(Place(path, 1), f"a pipeline is a file that ends in {', '.join(_SUFFIXES)}, or a directory")])
+        raise Refused([Problem(Place(path, 0), f"a pipeline is a file that ends in {', '.join(_SUFFIXES)}, or a directory")])
     return [path]
 
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 
 class Place(NamedTuple):
-    """Where something stands in a pipeline's files."""
+    """Where something stands in a pipeline's files; line 0 is the file as a whole."""
 
     file: str
     line: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 class Problem(NamedTuple):

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -51,6 +52,8 @@ class Broker:
         self.directory = tempfile.mkdtemp(prefix="ottla-") if directory is None else os.fspath(directory)
         texts = {**_DEFAULTS, "log.dirs": self.directory, **{key: _text(value) for key, value in (settings or {}).items()}}
         self._config = BrokerConfig(texts)
+        for name in self._config.unknown:
+            warnings.warn(f"Unknown setting {name} is ignored", stacklevel=2)
         self._open_store = open_store
         self._killed = False
         self._loop: asyncio.AbstractEventLoop | None = None

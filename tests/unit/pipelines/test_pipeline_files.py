@@ -210,3 +210,13 @@ sources: {{s: {{topic: t, decode: {{format: avro, schema: {one}}}}}}}
 sinks: {{out: {{from: s, format: noop}}}}
 """,
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("nowhere.yaml", "there is no such file"), ("p.txt", "a pipeline is a file that")]
+)
+def test_a_file_as_a_whole_has_no_line(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "p.txt").touch()
+    with pytest.raises(Refused) as refused:
+        load(str(tmp_path / name))
+    assert str(refused.value).startswith(f"{tmp_path / name}: {message}")

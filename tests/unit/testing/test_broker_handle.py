@@ -202,3 +202,8 @@ def test_starting_takes_a_moment() -> None:
     with Broker():
         took = time.monotonic() - begun
     assert took < 1.0
+
+
+def test_a_setting_that_is_unknown_is_named() -> None:
+    with pytest.warns(UserWarning, match=r"Unknown setting num\.partition is ignored"):
+        Broker({"num.partition": 3})
