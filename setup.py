@@ -54,11 +54,14 @@ def mend(source: Path) -> None:
     """First empty, then keep.
 
     mypyc's code keeps a closure or generator that is thrown away for the next one, and only then empties it. Where that closes
-    a file, another thread may already have begun to fill it: the rest of what it put there is then emptied too. Where another
-    was kept while this one was emptied, the code goes on and frees this one.
+    a file, another thread may already have begun to fill it: the rest of what it put there is then emptied too. Those that are
+    thrown away meanwhile, by other threads or because this one held them, are freed as ever.
     """
     written = source.read_text()
-    text, count = _FREED_TOO_EARLY.subn(r"\2\nif (\1 == NULL) {\n\1 = self;\nreturn;\n}", written)
+    text, count = _FREED_TOO_EARLY.subn(
+        r"static char emptying = 0;\nif (\1 == NULL && !emptying) {\nemptying = 1;\2\nemptying = 0;\n\1 = self;\nreturn;\n}",
+        written,
+    )
     if count != written.count("_free_instance = self;"):
         raise SystemExit("this mypyc keeps what is thrown away in a way that is not known: see `mend` in setup.py")
     source.write_text(text)

@@ -113,30 +113,33 @@ class _Queries:
         figures["ratio.latency"] = figures["latency.ottla"] / figures["latency.kafka"]
         return figures
 
-    def _measure(self, name: str, once: Callable[[], None]) -> Figures:
+    def _measure(self, name: str, once: Callable[[], object]) -> Figures:
         once()
-        runs = [self._timed(once) for _ in range(_RUNS)]
-        seconds, used = min(runs, key=itemgetter(0))
-        per_million = 1e6 / self._records
-        costs = {f"{name}.cpu.{who}": spent * per_million for who, spent in used.items()}
-        return {f"{name}.rate": self._records / seconds, **costs}
+        return self._figures(name, min((self._timed(once) for _ in range(_RUNS)), key=itemgetter(0)))
 
     def _measure_stream(self, name: str, once: Callable[[], float]) -> Figures:
         """`once` runs a query and says how many seconds its batches took."""
         batches: list[float] = []
-        figures = self._measure(name, lambda: batches.append(once()))
-        seconds = min(batches[1:])
-        whole = self._records / figures[f"{name}.rate"]
-        return figures | {f"{name}.rate": self._records / seconds, f"{name}.besides": max(whole - seconds, 0.0)}
+        once()
+        runs = [(*self._timed(lambda: batches.append(once())), batches[-1]) for _ in range(_RUNS)]
+        whole, used, seconds = min(runs, key=itemgetter(0))
+        figures = self._figures(name, (whole, used))
+        return figures | {f"{name}.rate": self._records / seconds, f"{name}.besides": whole - seconds}
 
-    def _timed(self, once: Callable[[], None]) -> tuple[float, Figures]:
+    def _figures(self, name: str, run: tuple[float, Figures]) -> Figures:
+        seconds, used = run
+        per_million = 1e6 / self._records
+        costs = {f"{name}.cpu.{who}": spent * per_million for who, spent in used.items()}
+        return {f"{name}.rate": self._records / seconds, **costs}
+
+    def _timed(self, once: Callable[[], object]) -> tuple[float, Figures]:
         cpu, began = self._cpu(), time.perf_counter()
         once()
         seconds = time.perf_counter() - began
         return seconds, {who: after - cpu[who] for who, after in self._cpu().items()}
 
     def _cpu(self) -> dict[str, float]:
-        workers = sum(map(_with_children, _descendants(self._java)))
+        workers = sum(map(_with_children, _descendants(self._java))) + _cpu_of_ended(self._java)
         return {"jvm": cpu_seconds(self._java), "python": workers, "broker": cpu_seconds(self._pid)}
 
     def _source(self, reader: Any, kind: str, options: dict[str, object]) -> Any:
@@ -208,8 +211,18 @@ def _descendants(pid: int) -> Iterator[int]:
 
 def _with_children(pid: int) -> float:
     """CPU of a process and of its children that have ended."""
+    return sum(_ticks(pid)) / _TICK
+
+
+def _cpu_of_ended(pid: int) -> float:
+    """CPU of a process's children that have ended: a stream's planner is a child of the JVM, and ends with it."""
+    return sum(_ticks(pid)[2:]) / _TICK
+
+
+def _ticks(pid: int) -> list[int]:
+    """In the process and in the kernel, and the same of children that have ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / _TICK
+        return [0, 0, 0, 0]
+    return list(map(int, fields[11:15]))

@@ -25,6 +25,8 @@ _OUT: Final = 4
 
 _MORE_TIMERS: Final = 100
 """So many new timers bring asyncio back: it clears away those that were cancelled."""
+_LONGEST: Final = 86_400.0
+"""Seconds; the kernel refuses to wait for very long."""
 _PUT_OFF_FOR: Final = 16
 """So many sockets have their say before what was put off is done: the first must not wait for a thousand clients."""
 
@@ -132,7 +134,7 @@ class Readiness:
         loop = self._loop
         if loop is None or (timeout is not None and timeout <= 0):
             found: list[tuple[SelectorKey, int]] = []
-            self._poll(-1.0 if timeout is None else timeout, found)
+            self._poll(-1.0 if timeout is None else max(timeout, 0.0), found)
             return found
         timers: list[Any] = loop._scheduled
         first: Any = timers[0] if timers else None
@@ -146,7 +148,7 @@ class Readiness:
             else:
                 if timers[0] is not first or len(timers) > most:
                     break
-                wait = first._when - loop.time()
+                wait = min(first._when - loop.time(), _LONGEST)
                 if wait <= 0:
                     break
         return found

@@ -12,6 +12,7 @@ is wrong in the way the 0.8 and 0.9 clients had it wrong (KAFKA-3160), where the
 from __future__ import annotations
 
 import mmap
+import threading
 import zlib
 from enum import IntEnum
 from struct import Struct
@@ -56,7 +57,8 @@ _GZIP_WBITS = 31  # a gzip header and trailer around deflate
 _LZ4_DEFAULT_LEVEL = 9  # Kafka's name for "the fast compressor"; every other level is the slow one's
 _ZSTD_DEFAULT_LEVEL = 3
 _FIRST_GUESS = 64 * 1024
-_EASY_GUESS = 2 << 20  # twice what Kafka's producers put into a batch at most, unless they are told otherwise
+_SCRATCH_BYTES = 2 << 20  # twice what Kafka's producers put into a batch at most, unless they are told otherwise
+_kept = threading.local()
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
@@ -195,18 +197,25 @@ def _lz4_decompress(data: Buffer, limit: int) -> bytes:
     return b"".join(parts)
 
 
+def _scratch() -> memoryview:
+    """This thread's room to unpack into."""
+    room: memoryview | None = getattr(_kept, "room", None)
+    if room is None:
+        room = _kept.room = memoryview(bytearray(_SCRATCH_BYTES))
+    return room
+
+
 def _zstd_decompress(data: Buffer, limit: int) -> bytes:
-    # Zeros that nobody touches cost nothing, a guess that is too small costs all the work once more.
-    guess = min(limit, max(_FIRST_GUESS, 8 * len(data), min(64 * len(data), _EASY_GUESS)))
-    out = bytearray(guess)
+    # A guess that is too small costs all the work once more, and fresh memory as much as the work: most fits into what is kept.
+    guess = min(limit, max(_SCRATCH_BYTES, 8 * len(data)))
+    out = _scratch() if guess <= _SCRATCH_BYTES else memoryview(bytearray(guess))
     try:
-        size = cramjam.zstd.decompress_into(data, out)
+        size = cramjam.zstd.decompress_into(data, out[:guess])
     except (cramjam.DecompressionError, OSError) as error:
         if guess == limit:
             raise _broken(Codec.ZSTD, error) from None
     else:
-        del out[size:]
-        return bytes(out)
+        return bytes(out[:size])
     del out
     # Either broken or larger than the guess. Anonymous pages are committed as they are written, but the room grows in steps
     # all the same: a process whose address space is bounded, such as a worker of Spark, has no room for the whole limit.

@@ -378,3 +378,18 @@ def test_a_reader_stops_the_loop() -> None:
         loop.run_forever()
         loop.remove_reader(ours.fileno())
         loop.close()
+
+
+def test_a_timer_of_weeks_is_waited_for_in_days() -> None:
+    async def story(loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
+        await ask_each_other(loop, ours, theirs, 3).wait()
+        for here in (ours, theirs):
+            loop.remove_reader(here.fileno())
+
+    loop = new_event_loop()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        late = loop.call_later(30 * 86_400, pytest.fail)
+        loop.run_until_complete(story(loop, ours, theirs))
+        late.cancel()
+    loop.close()
