@@ -313,6 +313,7 @@ class Broker:
         self.services.groups.stop()
         await self._isr_changes.stop()
         await self._fetchers.stop()
+        self.services.replicas.stop()
         for peers in (self._marker_sender, self._verifications, self._controller_peer):
             peers.close()
         if self._cleaner is not None:

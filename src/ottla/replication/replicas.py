@@ -192,6 +192,11 @@ class Replicas:
         finally:
             self._writing = None
 
+    def stop(self) -> None:
+        """Nothing runs by itself any more; epochs that wait to be written are written when their logs are closed."""
+        if self._writing is not None:
+            self._writing.cancel()
+
     def _fetch(self, followed: list[Partition]) -> None:
         """Begin to fetch those that still have the role that they were given a moment ago."""
         if followed:

@@ -176,3 +176,16 @@ def test_shrinking_looks_at_all_that_are_led(node: Node) -> None:
     node.clock.advance_ms(31_000)
     node.replicas.shrink_isrs(node.clock.monotonic())
     assert [(proposal.tp.partition, proposal.isr) for _, proposal in node.proposals] == [(0, (1,))]
+
+
+def test_nothing_runs_on_when_it_is_stopped(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.replication.replicas._FEW_EPOCHS", 0)
+
+    async def story() -> None:
+        await node.replicas.leader_and_isr(STAMP, [topic({n: state(1, 0, (1,)) for n in range(3)})], (1, 2), ())
+        assert len(asyncio.all_tasks()) == 2, "epochs wait to be written"
+        node.replicas.stop()
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(story())
