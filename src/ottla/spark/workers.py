@@ -41,7 +41,8 @@ _STACK = 1 << 20
 
 _MOST_AHEAD, _LEAST_AHEAD = 32 << 20, 2 << 20
 _SHARE_OF_ROOM = 8
-"""What was fetched is there up to four times: as it came, unpacked, as a batch, and on its way to Spark."""
+"""What was fetched is there up to four times: as it came, unpacked, as a batch, and on its way to Spark. The other half is for
+what is loaded with the first task, and for the batches of Arrow that its own reserve does not hold."""
 
 _settled = False
 _ahead = 0
