@@ -19,10 +19,11 @@ from typing import Any, Protocol
 
 from bench.brokers import ROOT, Place, Running
 from bench.figures import CONNECTIONS, PARTITIONS, Samples, Subject
-from bench.machine import cpu_seconds, disk_read_mb, drop_page_cache, rss_mb
+from bench.machine import cpu_seconds, disk_read_mb, drop_page_cache, make_memory_real, rss_mb
 
 _SETTLED = 0.10  # a JVM has settled when CPU per GB changes by less than this from one round to the next
 _PARTITIONS = 4
+_LOAD_MB = 1536  # what a client's queue and the log of one load take at most
 _RUN = 256  # records to one partition before the next: the load that the bars were set with
 
 
@@ -171,6 +172,7 @@ class Bench:
         """One round of the whole load."""
         for size, records in ((100, records_100), (1024, records_1024)):
             with self.topic() as topic:
+                make_memory_real(_LOAD_MB)
                 what = {"pid": self.broker.pid, "topic": topic, "partitions": _PARTITIONS, "records": records, "size": size}
                 for way, more in (("produce", {"run": _RUN}), ("consume", {})):
                     figures = self.load(way, **what, **more)

@@ -61,6 +61,7 @@ MODULES: Final = (
     "ottla.replication.waiting",
     "ottla.storage.append",
     "ottla.storage.epochs",
+    "ottla.storage.index",
     "ottla.storage.log",
     "ottla.storage.producers",
     "ottla.storage.segment",
@@ -68,6 +69,7 @@ MODULES: Final = (
     "ottla.storage.slices",
     "ottla.wire.frame",
     "ottla.wire.plain_commit",
+    "ottla.wire.plain_produce",
 )
 LIBRARY: Final = "ottla__mypyc"
 """Where all of their code is; what lies beside each source only leads there."""

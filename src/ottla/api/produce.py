@@ -19,6 +19,7 @@ from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.waiting import DelayedProduce
 from ottla.storage.log import Log
 from ottla.wire.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from ottla.wire.plain_produce import FLEXIBLE, Produced, Topics, all_written, as_table
 
 log: Final = logging.getLogger("ottla.api")
 
@@ -30,7 +31,7 @@ _NOT_COMMITTED: Final = {
     Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "Written, but then too few replicas were in sync.",
     Error.NOT_LEADER_OR_FOLLOWER: "Written, but this broker does not lead the partition any more.",
 }
-Pending = tuple[Partition, int, int, PartitionProduceResponse]
+Pending = tuple[Partition, int, int, Produced]
 """Where, up to which offset, since when we lead there without a break, and what is answered."""
 
 
@@ -44,17 +45,17 @@ def produce(ctx: Context, request: ProduceRequest, verified: Verification | None
         return produce_when_verified(ctx, request, asked, produce)
     version = ctx.version
     partitions = ctx.services.replicas.partitions
-    responses = []
+    topics: Topics = []
     touched: list[Partition] = []
     waiting: list[Pending] = []
     to_flush: list[Log] = []
     for topic in request.topic_data:
         name = topic.name
         forbidden = name in INTERNAL_TOPICS and ctx.header.client_id != ADMIN_CLIENT
-        results = []
+        results: list[Produced] = []
         for data in topic.partition_data:
             index = data.index
-            result = PartitionProduceResponse(index=index)
+            result = Produced(index)
             results.append(result)
             try:
                 partition = partitions.get((name, index)) or ctx.services.replicas.get(name, index)
@@ -68,23 +69,20 @@ def produce(ctx: Context, request: ProduceRequest, verified: Verification | None
             except KafkaError as problem:
                 _refused(ctx, result, problem, name, acks)
                 continue
-            result.base_offset = info.first_offset
-            result.log_append_time_ms = info.log_append_time
-            result.log_start_offset = info.log_start_offset
+            result.written(info.first_offset, info.log_append_time, info.log_start_offset)
             if info.flush_due:
                 to_flush.append(partition.log)
             if partition.watchers or partition.tail_watchers:
                 touched.append(partition)
             if acks == ACKS_ALL and not partition.committed(info.last_offset):
                 waiting.append((partition, info.last_offset, partition.led_since, result))
-        responses.append(TopicProduceResponse(name=name, partition_responses=results))
+        topics.append((name, results))
     for partition in touched:
         partition.wake()
-    response = ProduceResponse(responses=responses)
     if to_flush:
-        ctx.services.spawn(_answer_when_flushed(ctx, request, response, waiting, to_flush))
+        ctx.services.spawn(_answer_when_flushed(ctx, request, topics, waiting, to_flush))
         return LATER
-    return _answer(ctx, request, response, waiting)
+    return _answer(ctx, request, topics, waiting)
 
 
 def _check_transaction(
@@ -100,17 +98,22 @@ def _check_transaction(
         verify_write(ctx, request.transactional_id, producer, partition.tp, knows_abortable=knows_abortable, verified=verified)
 
 
-def _answer(ctx: Context, request: ProduceRequest, response: ProduceResponse, waiting: list[Pending]) -> Any:
+def _answer(ctx: Context, request: ProduceRequest, topics: Topics, waiting: list[Pending]) -> Any:
     if request.acks == 0:
-        return _hang_up_on_failure(ctx, response)
+        return _hang_up_on_failure(ctx, topics)
     if waiting:
-        _answer_when_committed(ctx, request.timeout_ms, response, waiting)
+        _answer_when_committed(ctx, request.timeout_ms, topics, waiting)
         return LATER
-    return response
+    return _said(ctx, topics)
+
+
+def _said(ctx: Context, topics: Topics) -> Any:
+    body = all_written(topics, ctx.version)
+    return as_table(topics) if body is None else ctx.answer_with(body, tagged=ctx.version >= FLEXIBLE)
 
 
 async def _answer_when_flushed(
-    ctx: Context, request: ProduceRequest, response: ProduceResponse, waiting: list[Pending], logs: list[Log]
+    ctx: Context, request: ProduceRequest, topics: Topics, waiting: list[Pending], logs: list[Log]
 ) -> None:
     """With flush.messages a batch counts as written when it is on the disk."""
     try:
@@ -127,43 +130,39 @@ async def _answer_when_flushed(
         failed = produce_error(request, Error.KAFKA_STORAGE_ERROR, f"Not brought to the disk: {problem.strerror}")
         ctx.finish(DISCONNECT if failed is None else failed)
     else:
-        ctx.finish(_answer(ctx, request, response, waiting))
+        ctx.finish(_answer(ctx, request, topics, waiting))
 
 
-def _hang_up_on_failure(ctx: Context, response: ProduceResponse) -> Any:
+def _hang_up_on_failure(ctx: Context, topics: Topics) -> Any:
     """With acks=0 nobody listens for an answer: a producer whose records were refused notices that it has to connect again."""
-    for topic in response.responses:
-        for result in topic.partition_responses:
-            if result.error_code:
+    for topic, results in topics:
+        for result in results:
+            if result.error:
                 log.warning(
                     "Closing %s:%d: records for %s-%d were refused (%s), and with acks=0 there is no answer to say so",
-                    ctx.connection.host, ctx.connection.port, topic.name, result.index, result.error_message,
+                    ctx.connection.host, ctx.connection.port, topic, result.index, result.message,
                 )  # fmt: skip
                 return DISCONNECT
     return NO_ANSWER
 
 
-def _refused(ctx: Context, result: PartitionProduceResponse, problem: KafkaError, topic: str, acks: int) -> None:
-    result.error_code = problem.error
-    result.error_message = problem.message
-    result.base_offset = -1
+def _refused(ctx: Context, result: Produced, problem: KafkaError, topic: str, acks: int) -> None:
+    result.refused(problem.error, problem.message)
     if (counters := ctx.services.replicas.counters.get(topic)) is not None:
         counters.failed_produces += 1
     if acks and problem.error not in (Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_OR_PARTITION):
         log.warning("Refused records of %s for %s-%d: %s", ctx.client_host, topic, result.index, problem.message)
 
 
-def _answer_when_committed(ctx: Context, timeout_ms: int, response: ProduceResponse, pending: list[Pending]) -> None:
+def _answer_when_committed(ctx: Context, timeout_ms: int, topics: Topics, pending: list[Pending]) -> None:
     """Answer when the high watermark has passed everything, or when the time is up."""
 
     def complete() -> None:
         for partition, last_offset, since, result in pending:
             error = partition.outcome_of(last_offset, since)
             if error is not Error.NONE:
-                result.error_code = error
-                result.error_message = _NOT_COMMITTED.get(error, "").format(timeout_ms)
-                result.base_offset = -1
-        ctx.answer(response)
+                result.refused(error, _NOT_COMMITTED.get(error, "").format(timeout_ms))
+        ctx.finish(_said(ctx, topics))
 
     def enough(_size: int) -> bool:
         return all(partition.committed(last_offset) for partition, last_offset, _, _ in pending)

@@ -193,6 +193,7 @@ class Context:
 
     def answer_with(self, body: bytes, *, tagged: bool) -> Any:
         """Send an answer whose bytes are made already. For plain handlers."""
+        self.connection.answering = self._counters
         self.connection.answer([frame_body(self.header.correlation_id, body, tagged)])
         self.count()
         return LATER

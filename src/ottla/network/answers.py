@@ -7,7 +7,8 @@ place; larger ones never pass through Python.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
 from ottla.metrics import RequestCounters
@@ -82,12 +83,19 @@ def is_large(parts: Sequence[Part] | None) -> bool:
     return parts is not None and len(parts) > 0 and (len(parts) > 1 or len(parts[0]) > SMALL)
 
 
-def leading_bytes(parts: Iterable[Part | memoryview]) -> Iterator[bytes | memoryview]:
-    """The parts before the first file region."""
-    for part in parts:
-        if isinstance(part, FileSlice):
-            return
-        yield part
+def in_one_piece(out: deque[Part | memoryview]) -> bytes | memoryview:
+    """All that is to be sent before the first file region, which becomes the first part: one call sends it.
+
+    To copy small answers costs less than to tell the kernel where each of them lies. A large one is not kept waiting for
+    others, and has at most a few small ones before it.
+    """
+    run: list[bytes | memoryview] = []
+    while out and not isinstance(part := out[0], FileSlice):
+        run.append(part)
+        out.popleft()
+    joined = run[0] if len(run) == 1 else b"".join(run)
+    out.appendleft(joined)
+    return joined
 
 
 def small_regions_read(parts: Sequence[Part]) -> Sequence[Part]:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from ottla.metrics import RequestCounters
-from ottla.network.answers import Owed, Part, is_large, leading_bytes, small_regions_read
+from ottla.network.answers import Owed, Part, in_one_piece, is_large, small_regions_read
 from ottla.network.buffers import SMALL, Buffer, BufferPool
 from ottla.network.pacing import MOST_IN_A_TURN, at_once
 from ottla.network.readiness import Turn
@@ -334,14 +334,14 @@ class Connection:
                 part = out[0]
                 if isinstance(part, FileSlice):
                     left -= self._send_region(part, left)
-                elif len(out) == 1:
-                    sent = self._sock.send(part)
-                    if sent == len(part):
-                        out.clear()
-                    else:
-                        out[0] = memoryview(part)[sent:]
+                    continue
+                if len(out) > 1:
+                    part = in_one_piece(out)
+                sent = self._sock.send(part, _MSG_MORE if len(out) > 1 else 0)
+                if sent == len(part):
+                    out.popleft()
                 else:
-                    self._send_several()
+                    out[0] = memoryview(part)[sent:]
         except (BlockingIOError, InterruptedError):
             if not self._writing:
                 self._writing = True
@@ -389,18 +389,6 @@ class Connection:
         if not self.closed:
             self._loop.add_writer(self.fd, self._writable)
 
-    def _send_several(self) -> None:
-        """All bytes up to the next file region in one call, which tells the kernel whether more is to follow."""
-        out = self._out
-        run = list(leading_bytes(out))
-        sent = self._sock.sendmsg(run, (), _MSG_MORE if len(run) < len(out) else 0)
-        for part in run:
-            if sent < len(part):
-                out[0] = memoryview(part)[sent:]
-                return
-            sent -= len(part)
-            out.popleft()
-
     def _writable(self) -> None:
         self.last_active = self._loop.time()
         self._flush()
@@ -433,9 +421,14 @@ class Connection:
         self.closed = True
         self._loop.remove_reader(self.fd)
         self._loop.remove_writer(self.fd)
-        self._buffer = None
+        self._let_go()
         self._on_close(self)
         take_over(self._sock, received)
+
+    def _let_go(self) -> None:
+        if self._buffer is not None:
+            self._pool.give_back(self._buffer)
+            self._buffer = None
 
     def _end_when_paid(self) -> None:
         """The request in hand and what is behind it are not carried out; those before it get their answers."""
@@ -465,6 +458,9 @@ class Connection:
         self.waiter = None
         self._owed.clear()
         self._out.clear()
-        self._buffer = None
+        if self._processing:
+            self._loop.call_soon(self._let_go)  # what it holds is still being looked at
+        else:
+            self._let_go()
         self._sock.close()
         self._on_close(self)

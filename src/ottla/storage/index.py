@@ -12,9 +12,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from copy import copy
 from struct import Struct
-from typing import Final, Self
+from typing import Final
 
 from ottla.model import NO_TIMESTAMP
 from ottla.storage.slices import pread
@@ -47,11 +46,12 @@ class _Index:
         """Bytes that its entries take."""
         return self.entries * self._entry.size
 
-    def snapshot(self) -> Self:
-        """The index as it is now: a thread may search it while the loop appends to this one."""
-        twin = copy(self)
+    def _copy_to(self, twin: _Index) -> None:
+        twin._entry = self._entry
+        twin.max_entries = self.max_entries
+        twin.entries = self.entries
+        twin._written = self._written
         twin._pending = self._pending[:]
-        return twin
 
     def _load(self) -> tuple[int, ...] | None:
         """Take the entries from a trimmed file; the last one, None if there is none. ValueError if the size is odd."""
@@ -180,6 +180,13 @@ class OffsetIndex(_Index):
         self.last_offset = base_offset
         self.last_position = 0
 
+    def snapshot(self) -> OffsetIndex:
+        """The index as it is now: a thread may search it while the loop appends to this one."""
+        twin = OffsetIndex(self.path, self.base_offset, 0)
+        self._copy_to(twin)
+        twin.last_offset, twin.last_position = self.last_offset, self.last_position
+        return twin
+
     def load(self, log_size: int) -> None:
         """Take the entries from the file. ValueError if they cannot be right, FileNotFoundError if there is none."""
         self._remember(self._load())
@@ -228,6 +235,13 @@ class TimeIndex(_Index):
         super().__init__(path, base_offset, _TIME_ENTRY, max_bytes)
         self.last_timestamp = NO_TIMESTAMP
         self.last_offset = base_offset
+
+    def snapshot(self) -> TimeIndex:
+        """The index as it is now: a thread may search it while the loop appends to this one."""
+        twin = TimeIndex(self.path, self.base_offset, 0)
+        self._copy_to(twin)
+        twin.last_timestamp, twin.last_offset = self.last_timestamp, self.last_offset
+        return twin
 
     def load(self) -> None:
         """Take the entries from the file. ValueError if they cannot be right, FileNotFoundError if there is none."""

@@ -8,7 +8,6 @@ import os
 import pytest
 
 from ottla.clock import ManualClock
-from ottla.storage.index import OffsetIndex
 from ottla.storage.log import Log
 from unit.storage.cleaning_kit import clean, compacted
 from unit.storage.storage_kit import NOW, append, batch, open_log, records
@@ -28,10 +27,14 @@ def log(tmp_path):
 def test_indexes_that_cannot_be_read_leave_the_log_as_it_was(log: Log, monkeypatch, tmp_path):
     before = [record.offset for record in records(log)]
 
-    def no_descriptor(self, log_size):
-        raise OSError(errno.EMFILE, "Too many open files")
+    size = os.path.getsize
 
-    monkeypatch.setattr(OffsetIndex, "load", no_descriptor)
+    def no_descriptor(path):
+        if ".index" in str(path):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return size(path)
+
+    monkeypatch.setattr(os.path, "getsize", no_descriptor)
     with pytest.raises(OSError, match="Too many"):
         clean(log, NOW + 1000)
     monkeypatch.undo()
@@ -66,16 +69,18 @@ def test_a_search_that_meets_a_swap_begins_anew(log: Log, monkeypatch):
     search = log.search_by_time(NOW + 80)
     assert clean(log, NOW + 1000) is not None
 
-    def garbage(self, timestamp):
-        if self.path.startswith(log.dir) and not os.path.exists(self.path):
+    opened = os.open
+
+    def garbage(path, *how, **more):
+        if path.endswith(".timeindex") and not met:  # the index of a cleaned segment, read for entries that it no longer has
+            met.append(path)
             raise ValueError("unpack requires a buffer of 12 bytes")
-        return original(self, timestamp)
+        return opened(path, *how, **more)
 
-    from ottla.storage.index import TimeIndex  # noqa: PLC0415 - patched here alone
-
-    original = TimeIndex.lookup
-    monkeypatch.setattr(TimeIndex, "lookup", garbage)
+    met: list[str] = []
+    monkeypatch.setattr(os, "open", garbage)
     found = search()
+    assert met
     assert found is not None
     assert found.offset == 88
     log.close()

@@ -5,18 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from struct import Struct
 
 import pytest
 
 from ottla.clock import ManualClock
 from ottla.model import Error, KafkaError
 from ottla.records.batch import ControlType, end_transaction_marker
-from ottla.storage import epochs, index, snapshots
+from ottla.storage import epochs, snapshots
 from ottla.storage.append import Origin
 from ottla.storage.log_config import LogConfig
 from unit.storage.storage_kit import NOW, append, batch, headers, open_log, view
 
 REAL_OPEN = os.open
+REAL_FTRUNCATE = os.ftruncate
 
 
 def refuse(patched, *suffixes, error=errno.EMFILE):
@@ -32,6 +34,13 @@ def refuse(patched, *suffixes, error=errno.EMFILE):
 
 def failing(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def no_smaller(fd, size):
+    """What becomes of an index that is trimmed, and of no other."""
+    if size < os.fstat(fd).st_size:
+        failing()
+    REAL_FTRUNCATE(fd, size)
 
 
 # Indexes
@@ -123,7 +132,7 @@ def test_a_roll_that_fails_leaves_the_log_usable(tmp_path, monkeypatch, what):
         if what == "snapshot":
             patched.setattr(snapshots, "write", failing)
         elif what == "truncate":
-            patched.setattr(index.OffsetIndex, "trim", failing)
+            patched.setattr(os, "ftruncate", no_smaller)
         else:
             refuse(patched, f"5.{what}")
         with pytest.raises(OSError, match=r"No space|Too many"):
@@ -282,14 +291,12 @@ def test_a_page_of_the_index_is_written_in_the_middle_of_a_search(tmp_path, name
     index = getattr(log.segments[-1], name)
     real = index._entry
 
-    class Interrupted:
-        size, pack, unpack = real.size, real.pack, real.unpack
-
+    class Interrupted(Struct):
         def unpack_from(self, buffer, at):
             index.write()
             return real.unpack_from(buffer, at)
 
-    index._entry = Interrupted()
+    index._entry = Interrupted(real.format)
     search = log.search_by_time(NOW + 45)
     assert search().offset == 45
     assert not index._pending  # it did happen
