@@ -10,8 +10,6 @@ import mmap
 from contextlib import suppress
 from typing import Final
 
-from ottla.network.pacing import OldData
-
 SMALL: Final = 64 << 10
 LARGE: Final = 2 << 20
 _KEPT_SMALL: Final = 32
@@ -44,19 +42,15 @@ class Buffer:
 
 
 class BufferPool:
-    """The buffers that nobody uses at the moment, and who used one last.
+    """The buffers that nobody uses at the moment.
 
-    `last_reader` and `last_read` tell a connection with much to send whether others are busy: then it sends in smaller pieces,
-    and those of `old_data` with rests between them. A few large buffers, which a busy broker uses again and again, lie in
-    pages of their own; not more of them, as such a page is real from its first byte on.
+    A few large ones, which a busy broker uses again and again, lie in a page of their own each; not more of them, as such a
+    page is real from its first byte on.
     """
 
-    __slots__ = ("_in_one_page", "_large", "_small", "last_read", "last_reader", "old_data")
+    __slots__ = ("_in_one_page", "_large", "_small")
 
     def __init__(self) -> None:
-        self.last_reader: object = None
-        self.last_read = 0.0
-        self.old_data = OldData()
         self._small: list[Buffer] = []
         self._large: list[Buffer] = []
         self._in_one_page = 0

@@ -2,18 +2,16 @@
 
 Guards: one request is in hand at a time, and answers leave in the order of requests. The next request is looked at when the one
 in hand is answered, or when it is carried out and only its answer has to wait (`owe`); of those there are a few at a time.
-While answers cannot leave because the client does not read, nothing more is looked at, so memory stays bounded. While a request
-is in hand at most one buffer is read ahead (which also notices a client that hung up); then the socket is left alone.
-Answers to requests that came in one piece leave in one piece, and small ones at the end of a turn of the loop that others
-share. File regions go out with sendfile and never pass through Python, but for small ones, which leave in one piece with what
-surrounds them. What the others are busy with comes before large regions, and before those of old data most of the time.
+While answers cannot leave because the client does not read (`outgoing`), nothing more is looked at, so memory stays bounded.
+While a request is in hand at most one buffer is read ahead (which also notices a client that hung up); then the socket is left
+alone. Answers to requests that came in one piece leave in one piece, and small ones at the end of a turn of the loop that
+others share.
 Life: opened by the acceptor, closed once, by either side; what waits on its behalf is discarded then.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import struct
 from asyncio import AbstractEventLoop
@@ -22,23 +20,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from ottla.metrics import RequestCounters
-from ottla.network.answers import Owed, Part, in_one_piece, is_large, small_regions_read
+from ottla.network.answers import Owed, Part, is_large
 from ottla.network.buffers import SMALL, Buffer, BufferPool
-from ottla.network.pacing import MOST_IN_A_TURN, at_once
+from ottla.network.outgoing import Outgoing
+from ottla.network.pacing import Traffic
 from ottla.network.readiness import Turn
 from ottla.replication.waiting import Pending
-from ottla.storage.slices import FileSlice
 
 log: Final = logging.getLogger("ottla.network")
 
 _read_size: Final = struct.Struct(">i").unpack_from
 _SMALLEST_FRAME: Final = 8  # api key, version, correlation id
 _GET: Final = 0x47455420  # what the first four letters of an HTTP request would be as a size: more than any request has
-_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
-
-_MOST_PARTS: Final = 64
 _MOST_OWED: Final = 8  # answers that wait, or wait behind one that does: then no further request is looked at
-_QUIET: Final = 0.005  # seconds without a request of anybody else: then there is nobody to hold up
 
 
 class Dispatcher(Protocol):
@@ -55,10 +49,9 @@ class Connection:
     """A client's socket, on the broker's loop."""
 
     __slots__ = (
-        "_buffer", "_bulky", "_dispatch", "_ending", "_filled", "_http", "_in_hand", "_large", "_late_since", "_loop",
-        "_max_request", "_on_close", "_out", "_owed", "_owes_much", "_pool", "_processing", "_put_off", "_reading", "_rest",
-        "_sock", "_start", "_turn", "_writing", "answering", "closed", "fd", "host", "last_active", "listener", "port",
-        "waiter",
+        "_buffer", "_dispatch", "_ending", "_filled", "_http", "_in_hand", "_large", "_loop", "_max_request", "_on_close",
+        "_outgoing", "_owed", "_owes_much", "_pool", "_processing", "_put_off", "_reading", "_sock", "_start", "_traffic",
+        "_turn", "answering", "closed", "fd", "host", "last_active", "listener", "port", "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -68,13 +61,14 @@ class Connection:
         listener: str,
         loop: AbstractEventLoop,
         pool: BufferPool,
+        traffic: Traffic,
         dispatch: Dispatcher,
         max_request: int,
         on_close: Callable[[Connection], None],
         http: TakeOver | None = None,
         turn: Turn | None = None,
     ) -> None:
-        """`http` takes the socket over from a client that turns out to speak HTTP; `turn` is that of the loop, if any."""
+        """`traffic` is that of the loop, and so is `turn`, if any. `http` takes over a client that turns out to speak HTTP."""
         self._sock = sock
         self.fd = sock.fileno()
         self.host = str(address[0])
@@ -82,12 +76,12 @@ class Connection:
         self.listener = listener
         self._loop = loop
         self._pool = pool
+        self._traffic = traffic
         self._dispatch = dispatch
         self._max_request = max_request
         self._on_close = on_close
         self._http = http
         self._turn = turn if turn is not None else Turn()
-        self._late_since = 0.0
         self.answering: RequestCounters | None = None
         self._buffer: Buffer | None = None
         self._start = 0
@@ -96,12 +90,9 @@ class Connection:
         self._in_hand = False
         self._processing = False
         self._put_off = False
-        self._bulky = False
         self._reading = True
         self._ending = False
-        self._rest = 0.0
-        self._writing = False
-        self._out: deque[Part | memoryview] = deque()
+        self._outgoing = Outgoing(sock, str(self), loop, traffic, self._taken, self._cannot_send)
         self._owed: deque[Owed] = deque()
         self._owes_much = False
         self.closed = False
@@ -120,7 +111,9 @@ class Connection:
             buffer = self._buffer = self._pool.take(self._large)
         filled = self._filled
         if filled == buffer.size:
-            if self._in_hand or self._writing:  # as far ahead as we may: the rest stays in the kernel until the answer is gone
+            if (
+                self._in_hand or self._outgoing.blocked
+            ):  # as far ahead as we may: the rest stays in the kernel until the answer is gone
                 self._reading = False
                 self._loop.remove_reader(self.fd)
             else:  # the answer has just gone, and what is here was not looked at yet
@@ -136,15 +129,15 @@ class Connection:
             self._hang_up()
             return
         self._filled = filled + got
-        pool = self._pool
-        pool.last_reader = self
-        self.last_active = pool.last_read = self._loop.time()
-        if not self._in_hand and not self._writing:
+        self.last_active = now = self._loop.time()
+        outgoing = self._outgoing
+        self._traffic.heard(outgoing, now)
+        if not self._in_hand and not outgoing.blocked:
             self._process()
 
     def _hang_up(self) -> None:
         """The client sends no more. What it sent before is still carried out (acks=0 wants no answer); then it is the end."""
-        if self._filled > self._start and (self._in_hand or self._writing):
+        if self._filled > self._start and (self._in_hand or self._outgoing.blocked):
             self._ending = True
             self._reading = False
             self._loop.remove_reader(self.fd)
@@ -165,13 +158,13 @@ class Connection:
         if buffer is None:
             return
         self._processing = True
+        outgoing = self._outgoing
         while not self._in_hand:
-            out = self._out
-            if self._bulky or len(out) >= _MOST_PARTS:  # large or many: gather no more
+            if outgoing.enough:
                 self._flush()
                 if self.closed:
                     return
-                if self._writing:
+                if outgoing.blocked:
                     break
             start = self._start
             available = self._filled - start
@@ -198,6 +191,8 @@ class Connection:
                 break
             self._start = end
             self._in_hand = True
+            if size > SMALL:
+                self._traffic.haste.large_request()
             self._dispatch(self, buffer.view[start + 4 : end])
             if self.closed:
                 return
@@ -206,17 +201,13 @@ class Connection:
             self._start = self._filled = 0
             self._pool.give_back(buffer)
             self._buffer = None
-        if self._out and not self._writing:
-            if self._turn.shared:  # only small ones are left: a large one has gone by itself
-                self._put_off = True
-                self._turn.put_off(self._flush)
-            else:
-                self._flush()
+        if outgoing.anything and not outgoing.blocked:
+            self._flush_in_turn()  # only small ones are left: a large one has gone by itself
         self._end_if_done()
 
     def _end_if_done(self) -> None:
         """Of a client that hung up all is carried out, and answered."""
-        if self._ending and not self._in_hand and not self._writing and not self._owed:
+        if self._ending and not self._in_hand and not self._outgoing.blocked and not self._owed:
             self.close()
 
     def _make_room(self, buffer: Buffer, need: int) -> Buffer:
@@ -246,7 +237,7 @@ class Connection:
             behind.parts, behind.answering = parts, self.answering
             self._owe(behind)
         else:
-            self._say(parts)
+            self._outgoing.say(parts)
             self._answered()
 
     def no_answer(self) -> None:
@@ -281,36 +272,25 @@ class Connection:
             first = owed.popleft()
             if parts:
                 self.answering = first.answering
-                self._say(parts)
-        if not self._processing and not self._writing and self._out:
-            if self._turn.shared:
-                self._put_off = True
-                self._turn.put_off(self._flush)
-            else:
-                self._flush()
+                self._outgoing.say(parts)
+        if not self._processing and not self._outgoing.blocked and self._outgoing.anything:
+            self._flush_in_turn()
         if self._owes_much and self._may_owe_more():
             self._owes_much = False
             self._answered()
         elif self._ending and not self._processing:
             self._go_on()
 
-    def _say(self, parts: Sequence[Part]) -> None:
-        if len(parts) > 1:
-            parts = small_regions_read(parts)
-        if is_large(parts):
-            self._bulky = True
-        self._out.extend(parts)
-
     def _answered(self) -> None:
         self._in_hand = False
         if not self._processing:  # else the loop in `_process` goes on by itself, and sends what has gathered
-            if self._out:
+            if self._outgoing.anything:
                 self._flush()
             self._go_on()
 
     def _go_on(self) -> None:
         """Nothing is in hand: look at what has come meanwhile, and read on."""
-        if self._writing or self.closed:
+        if self._outgoing.blocked or self.closed:
             return
         if self._buffer is not None:
             self._loop.call_soon(self._resume)
@@ -321,85 +301,34 @@ class Connection:
             self._loop.add_reader(self.fd, self._readable)
 
     def _resume(self) -> None:
-        if not self._in_hand and not self._writing and not self.closed:
+        if not self._in_hand and not self._outgoing.blocked and not self.closed:
             self._process()
 
     def _flush(self) -> None:
-        """Send what is to be sent, as far as the client takes it; the rest when it takes more."""
-        self._put_off = self._bulky = False
-        out = self._out
-        left = MOST_IN_A_TURN
-        try:
-            while out:
-                part = out[0]
-                if isinstance(part, FileSlice):
-                    left -= self._send_region(part, left)
-                    continue
-                if len(out) > 1:
-                    part = in_one_piece(out)
-                sent = self._sock.send(part, _MSG_MORE if len(out) > 1 else 0)
-                if sent == len(part):
-                    out.popleft()
-                else:
-                    out[0] = memoryview(part)[sent:]
-        except (BlockingIOError, InterruptedError):
-            if not self._writing:
-                self._writing = True
-                self._late_since = self._loop.time()
-                self._loop.add_writer(self.fd, self._writable)
-            if self._rest:
-                self._loop.remove_writer(self.fd)
-                self._loop.call_later(self._rest, self._rested)
-                self._rest = 0.0
-        except (ConnectionError, TimeoutError):
-            self._cannot_send()
-        except OSError as problem:
-            log.warning("Closing %s: could not send an answer: %s", self, problem)
-            self._cannot_send()
+        self._put_off = False
+        self._outgoing.flush()
 
-    def _cannot_send(self) -> None:
-        self._out.clear()  # or it would be tried again
-        self._ending = True  # nothing that is owed may follow what was cut off
-        self.close()
+    def _flush_in_turn(self) -> None:
+        """Send what is here, at the end of this turn of the loop if others share it."""
+        if self._turn.shared:
+            self._put_off = True
+            self._turn.put_off(self._flush)
+        else:
+            self._flush()
 
-    def _send_region(self, region: FileSlice, left: int) -> int:
-        """Send a region, or while others are busy what may be sent of it in this turn; how much it was."""
-        pool = self._pool
-        began = self._loop.time()
-        alone = pool.last_reader is self or began - pool.last_read > _QUIET
-        rests = region.old and not alone
-        if rests and began < pool.old_data.rests_until:
-            self._rest = pool.old_data.rests_until - began
-            raise BlockingIOError
-        most = region.length if alone else at_once(region, left)
-        if most <= 0:
-            raise BlockingIOError  # the others' turn: this one goes on when the loop comes round again
-        sent = os.sendfile(self.fd, region.file.fd, region.position, most)
-        if not sent:
-            raise OSError("a segment file is shorter than its index says")
-        if rests:
-            pool.old_data.sent(began, self._loop.time())
-        if sent == region.length:
-            self._out.popleft()
-            return sent
-        self._out[0] = region.rest(sent)
-        raise BlockingIOError
-
-    def _rested(self) -> None:
-        if not self.closed:
-            self._loop.add_writer(self.fd, self._writable)
-
-    def _writable(self) -> None:
+    def _taken(self, everything: bool) -> None:
+        """The client has taken more of what is on its way."""
         self.last_active = self._loop.time()
-        self._flush()
-        if not self._out and not self.closed:
-            self._writing = False
+        if everything:
             if self.answering is not None:
-                self.answering.send.add(self.last_active - self._late_since)
+                self.answering.send.add(self.last_active - self._outgoing.late_since)
                 self.answering = None
-            self._loop.remove_writer(self.fd)
             if not self._in_hand:
                 self._go_on()
+
+    def _cannot_send(self) -> None:
+        self._ending = True  # nothing that is owed may follow what was cut off
+        self.close()
 
     # ---- closing ---------------------------------------------------------------------------------------------------------
 
@@ -422,6 +351,7 @@ class Connection:
         self._loop.remove_reader(self.fd)
         self._loop.remove_writer(self.fd)
         self._let_go()
+        self._outgoing.forget()
         self._on_close(self)
         take_over(self._sock, received)
 
@@ -447,7 +377,7 @@ class Connection:
             self._end_when_paid()
             return
         self.closed = True
-        if (self._processing or self._put_off) and self._out and not self._writing:
+        if (self._processing or self._put_off) and self._outgoing.anything and not self._outgoing.blocked:
             self._flush()  # a bad request does not take the answers to the good ones before it along
         self._loop.remove_reader(self.fd)
         self._loop.remove_writer(self.fd)
@@ -457,7 +387,7 @@ class Connection:
             owed.waiter = None
         self.waiter = None
         self._owed.clear()
-        self._out.clear()
+        self._outgoing.forget()
         if self._processing:
             self._loop.call_soon(self._let_go)  # what it holds is still being looked at
         else:

@@ -16,7 +16,9 @@ from collections import Counter
 from ottla.config import BrokerConfig, Listener
 from ottla.network.buffers import BufferPool
 from ottla.network.connection import Connection, Dispatcher, TakeOver
+from ottla.network.haste import Haste
 from ottla.network.loop import turn_of
+from ottla.network.pacing import Traffic
 
 log = logging.getLogger("ottla.network")
 
@@ -34,6 +36,7 @@ class Server:
         self._config = config
         self._loop = loop
         self._pool = BufferPool()
+        self._traffic = Traffic(Haste(loop))
         self._turn = turn_of(loop)
         self._sockets: list[tuple[socket.socket, str]] = []
         self._http_listeners = config.names("metrics.listener.names")
@@ -122,7 +125,7 @@ class Server:
         maximum = self._config.integer("socket.request.max.bytes")
         http = self.http if "*" in self._http_listeners or name in self._http_listeners else None
         connection = Connection(
-            sock, address, name, self._loop, self._pool, self._dispatch, maximum, self._closed, http, self._turn
+            sock, address, name, self._loop, self._pool, self._traffic, self._dispatch, maximum, self._closed, http, self._turn
         )
         self.accepted += 1
         self.connections.add(connection)

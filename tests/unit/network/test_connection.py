@@ -17,7 +17,8 @@ import pytest
 from ottla.network.answers import Owed, Part
 from ottla.network.buffers import LARGE, SMALL, BufferPool
 from ottla.network.connection import Connection
-from ottla.network.pacing import MOST_IN_A_TURN, OldData
+from ottla.network.haste import Haste
+from ottla.network.pacing import MOST_IN_A_TURN, OldData, Traffic
 from ottla.network.readiness import Turn
 from ottla.storage.slices import FileSlice, SegmentFile
 
@@ -36,18 +37,24 @@ def body(number: int, size: int = 8) -> bytes:
 class Pair:
     """A connection and its client. `dispatch` sees every frame; without one, each is echoed at once."""
 
-    def __init__(self, dispatch: Callable[[Connection, bytes], None] | None = None, turn: Turn | None = None) -> None:
+    def __init__(
+        self,
+        dispatch: Callable[[Connection, bytes], None] | None = None,
+        turn: Turn | None = None,
+        traffic: Traffic | None = None,
+    ) -> None:
         ours, self.client = socket.socketpair()
         ours.setblocking(False)
         self.client.setblocking(False)
         self.loop = asyncio.get_running_loop()
         self.pool = BufferPool()
+        self.traffic = traffic or Traffic(Haste(self.loop, lambda _patient: False))
         self.frames: list[bytes] = []
         self.closed: list[Connection] = []
         self._act = dispatch or (lambda connection, data: connection.answer([frame(data)]))
         self.connection = Connection(
-            ours, ("10.0.0.1", 4711), "PLAINTEXT", self.loop, self.pool, self._dispatch, MAX_REQUEST, self.closed.append,
-            turn=turn,
+            ours, ("10.0.0.1", 4711), "PLAINTEXT", self.loop, self.pool, self.traffic, self._dispatch, MAX_REQUEST,
+            self.closed.append, turn=turn,
         )  # fmt: skip
 
     def _dispatch(self, connection: Connection, view: memoryview) -> None:
@@ -288,7 +295,7 @@ def test_a_region_that_is_not_there_ends_the_connection(region: SegmentFile, cap
 
 def busy_elsewhere(pair: Pair) -> None:
     """As if requests of another client came all the time."""
-    pair.pool.last_reader, pair.pool.last_read = object(), pair.loop.time() + 1000
+    pair.traffic.heard(object(), pair.loop.time() + 1000)
 
 
 def test_while_others_are_busy_no_turn_sends_much_of_however_many_regions(
@@ -346,7 +353,7 @@ def test_while_others_are_busy_old_data_rests_however_it_is_cut(
         assert not old or first <= 64 << 10
         await pair.settle()
         assert (sent[0] == first) is old
-        pair.pool.last_read = 0.0  # the others have gone: what is left comes at once
+        pair.traffic.heard(object(), 0.0)  # the others have gone: what is left comes at once
         assert await received == FileSlice(region, 0, size).read()
 
     story(steps, answer)
@@ -364,15 +371,14 @@ def test_all_old_data_of_a_loop_rests_together(region: SegmentFile, monkeypatch:
 
     async def steps(pair: Pair) -> None:
         busy_elsewhere(pair)
-        other = Pair()
-        other.connection._pool = pair.pool
+        other = Pair(traffic=pair.traffic)
         try:
             for one in (pair, other):
                 one.connection._in_hand = True
                 one.connection.answer([FileSlice(region, 0, 1 << 20, old=True)])
             await pair.settle()
             assert len(sent) == 1
-            pair.pool.last_read = 0.0
+            pair.traffic.heard(object(), 0.0)
             while sum(sent) < 2 << 20:
                 await pair.turn()
         finally:
@@ -470,6 +476,43 @@ def test_the_pool_keeps_a_few_buffers_and_no_more() -> None:
     kept = sum(buffer.size for buffer in (*pool._small, *pool._large))
     assert kept <= 32 * SMALL + 4 * LARGE
     assert pool.take(large=False).size == SMALL
+
+
+def test_only_a_few_buffers_ever_lie_in_large_pages() -> None:
+    """A client that stops in the middle of a request keeps its buffer; one in a large page is real from its first byte on."""
+    pool = BufferPool()
+    held = []
+    for _ in range(100):
+        pool.give_back(pool.take(large=True))
+        held.append(pool.take(large=True))
+    assert sum(buffer.in_one_page for buffer in held) == 4
+    for _ in range(2):
+        for buffer in reversed(held):
+            pool.give_back(buffer)
+        held = [pool.take(large=True) for _ in range(100)]
+    assert sum(buffer.in_one_page for buffer in held) == 4, "those that were let go are made up for"
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_connection_that_ends_gives_its_buffer_back(early: bool) -> None:
+    def close(connection: Connection, _data: bytes) -> None:
+        connection.close()
+        assert not pair_of[0].pool._small, "the frame is still being looked at"
+
+    pair_of: list[Pair] = []
+
+    async def steps(pair: Pair) -> None:
+        pair_of.append(pair)
+        await pair.send(frame(body(1))[: 5 if early else None])
+        while not pair.closed and pair.connection._buffer is None:
+            await pair.turn()
+        pair.client.close()
+        while not pair.closed:
+            await pair.turn()
+        await pair.turn()
+        assert len(pair.pool._small) == 1
+
+    story(steps, close)
 
 
 @pytest.mark.parametrize("have", [SMALL, LARGE, 3 * LARGE])
