@@ -52,6 +52,7 @@ from ottla.network.server import BindError, Server
 from ottla.network.transaction_peer import MarkerSender, Verifications
 from ottla.records.kernel import NATIVE
 from ottla.registration import Registration
+from ottla.replication.deadlines import Deadlines
 from ottla.replication.fetcher import FetcherSettings
 from ottla.replication.fetchers import Fetchers
 from ottla.replication.isr import IsrOutcome, IsrProposal
@@ -201,7 +202,8 @@ class Broker:
 
     def _build(self, store: Store, logs: LogManager, configs: Configs, replicas: Replicas) -> Controller:
         """Everything that serves clients and other brokers."""
-        timer = asyncio.get_running_loop().call_later
+        loop = asyncio.get_running_loop()
+        timer = Deadlines(loop.call_later, loop.time)
         around = self._surroundings
         self._neighbours = neighbours = Neighbours(
             self.broker_id, self.config, self._metadata, store, around.dial, around.open_line, self._spawn,

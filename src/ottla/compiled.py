@@ -56,6 +56,7 @@ MODULES: Final = (
     "ottla.network.readiness",
     "ottla.records.batch",
     "ottla.records.plain",
+    "ottla.replication.deadlines",
     "ottla.replication.gathering",
     "ottla.replication.isr",
     "ottla.replication.leaders",

@@ -231,7 +231,9 @@ class Connection:
         """Send the answer to the request in hand."""
         if self.closed:
             return
-        self.waiter = None
+        if self.waiter is not None:
+            self.waiter = None
+            self._turn.listeners.add(self.fd)
         if self._owed:
             behind = Owed(self)
             behind.parts, behind.answering = parts, self.answering
@@ -312,7 +314,7 @@ class Connection:
         """Send what is here, at the end of this turn of the loop if others share it."""
         if self._turn.shared:
             self._put_off = True
-            self._turn.put_off(self._flush)
+            self._turn.put_off(self._flush, awaited=self.fd in self._turn.listeners)
         else:
             self._flush()
 
@@ -348,12 +350,16 @@ class Connection:
     def _hand_over(self, take_over: TakeOver, received: bytes) -> None:
         """The socket is somebody else's from now on."""
         self.closed = True
-        self._loop.remove_reader(self.fd)
-        self._loop.remove_writer(self.fd)
+        self._leave_loop()
         self._let_go()
         self._outgoing.forget()
         self._on_close(self)
         take_over(self._sock, received)
+
+    def _leave_loop(self) -> None:
+        self._loop.remove_reader(self.fd)
+        self._loop.remove_writer(self.fd)
+        self._turn.listeners.discard(self.fd)
 
     def _let_go(self) -> None:
         if self._buffer is not None:
@@ -379,8 +385,7 @@ class Connection:
         self.closed = True
         if (self._processing or self._put_off) and self._outgoing.anything and not self._outgoing.blocked:
             self._flush()  # a bad request does not take the answers to the good ones before it along
-        self._loop.remove_reader(self.fd)
-        self._loop.remove_writer(self.fd)
+        self._leave_loop()
         for waiter in self.waiters:
             waiter.discard()
         for owed in self._owed:

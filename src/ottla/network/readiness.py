@@ -40,25 +40,29 @@ class Turn:
     own. Answers that leave in a row find everybody awake.
     """
 
-    __slots__ = ("_put_off", "failed", "shared")
+    __slots__ = ("_first", "_then", "failed", "listeners", "shared")
 
     def __init__(self) -> None:
         self.failed: Callable[[Exception], None] = _raised
         """What is done about a reader or writer that raises."""
         self.shared = False
         """Whether the poll found several sockets: only then there is an end that comes after others."""
-        self._put_off: list[Ready] = []
+        self.listeners: set[int] = set()
+        """The sockets of clients that wait for what others bring. Of several that are ready these come last: then what the
+        others have brought is there, and nobody has to wait for it and to be woken up."""
+        self._first: list[Ready] = []
+        self._then: list[Ready] = []
 
-    def put_off(self, work: Ready) -> None:
-        """Do this at the end."""
-        self._put_off.append(work)
+    def put_off(self, work: Ready, *, awaited: bool = False) -> None:
+        """Do this at the end; what a listener has been waiting for before what answers the others."""
+        (self._first if awaited else self._then).append(work)
 
     def catch_up(self) -> None:
         """Do now what was put off."""
-        put_off = self._put_off
+        put_off = self._first + self._then
         if not put_off:
             return
-        self._put_off = []
+        self._first, self._then = [], []
         for work in put_off:
             try:
                 work()
@@ -163,7 +167,10 @@ class Readiness:
         except InterruptedError:
             return False
         turn = self.turn
-        turn.shared = len(ready) > 1
+        if len(ready) > 1:
+            turn.shared = True
+            if turn.listeners:
+                ready = _listeners_last(ready, turn.listeners)
         left = _PUT_OFF_FOR
         try:
             for fd, event in ready:
@@ -227,6 +234,17 @@ class Readiness:
         self._keys.clear()
         self._readers.clear()
         self._writers.clear()
+
+
+def _listeners_last(ready: list[tuple[int, int]], listeners: set[int]) -> list[tuple[int, int]]:
+    first: list[tuple[int, int]] = []
+    last: list[tuple[int, int]] = []
+    for one in ready:
+        if one[0] in listeners:
+            last.append(one)
+        else:
+            first.append(one)
+    return first + last
 
 
 def _raised(problem: Exception) -> None:

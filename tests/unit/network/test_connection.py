@@ -493,6 +493,29 @@ def test_only_a_few_buffers_ever_lie_in_large_pages() -> None:
     assert sum(buffer.in_one_page for buffer in held) == 4, "those that were let go are made up for"
 
 
+def test_who_had_to_wait_is_a_listener_until_it_goes() -> None:
+    class Waiting:
+        def discard(self) -> None: ...
+
+    def wait(connection: Connection, data: bytes) -> None:
+        if data.startswith(body(2)[:8]):
+            connection.waiter = Waiting()
+        connection.answer([frame(data)])
+
+    async def steps(pair: Pair) -> None:
+        fd, turn = pair.connection.fd, pair.connection._turn
+        await pair.send(frame(body(1)))
+        await pair.receive(len(frame(body(1))))
+        assert turn.listeners == set()
+        await pair.send(frame(body(2)))
+        await pair.receive(len(frame(body(2))))
+        assert turn.listeners == {fd}
+        pair.connection.close()
+        assert turn.listeners == set()
+
+    story(steps, wait)
+
+
 @pytest.mark.parametrize("early", [False, True])
 def test_a_connection_that_ends_gives_its_buffer_back(early: bool) -> None:
     def close(connection: Connection, _data: bytes) -> None:

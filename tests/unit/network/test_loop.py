@@ -168,6 +168,36 @@ def test_what_is_put_off_is_done_when_all_had_their_turn() -> None:
     run(story)
 
 
+@pytest.mark.parametrize("listener", ["ours", "theirs", "both", "neither"])
+def test_who_listens_is_called_after_those_who_bring_something_and_answered_before_them(listener: str) -> None:
+    async def story(loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
+        done: list[str] = []
+        turn = turn_of(loop)
+        for name, sock in (("ours", ours), ("theirs", theirs)):
+
+            def read(name: str = name, sock: socket.socket = sock) -> None:
+                sock.recv(100)
+                done.append(name)
+                turn.put_off(partial(done.append, f"after {name}"), awaited=sock.fileno() in turn.listeners)
+
+            loop.add_reader(sock.fileno(), read)
+            if listener in (name, "both"):
+                turn.listeners.add(sock.fileno())
+        theirs.send(b"x")
+        ours.send(b"x")
+        await turns()
+        last = {"ours": "ours", "theirs": "theirs"}.get(listener, done[1])
+        first = "ours" if last == "theirs" else "theirs"
+        if listener in ("ours", "theirs"):
+            assert done == [first, last, f"after {last}", f"after {first}"]
+        else:
+            assert done == [first, last, f"after {first}", f"after {last}"]
+        loop.remove_reader(ours.fileno())
+        loop.remove_reader(theirs.fileno())
+
+    run(story)
+
+
 def test_who_is_called_alone_has_nothing_to_wait_for() -> None:
     async def story(loop: asyncio.AbstractEventLoop, ours: socket.socket, theirs: socket.socket) -> None:
         shared: list[bool] = []
