@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import select
-import time
 from functools import partial
 from typing import Any
 
+from ottla.clock import stopwatch
 from ottla.network.readiness import Readiness, Turn
 
 
@@ -16,7 +16,7 @@ class BrokerLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, readiness: Readiness) -> None:
         super().__init__(readiness)  # type: ignore[arg-type]  # all that asyncio asks of a selector
-        self.time = time.monotonic  # type: ignore[method-assign]  # the same clock, and no frame of Python to ask it
+        self.time = stopwatch  # type: ignore[method-assign]  # the same clock, and no frame of Python to ask it
         self._readiness = readiness
         readiness.serve(self)
         self.turn = readiness.turn
