@@ -10,8 +10,8 @@ import time
 from typing import Final, Protocol
 
 stopwatch: Final = time.monotonic
-"""Seconds, for durations that are only shown and that nothing depends on: of all clocks the cheapest to ask. The broker's own event
-loop goes by it too."""
+"""Seconds, for durations that are only shown and that nothing depends on: of all clocks the cheapest to ask. The broker's own
+event loop goes by it too."""
 
 
 class Clock(Protocol):
