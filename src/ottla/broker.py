@@ -48,6 +48,7 @@ from ottla.model import TopicPartition
 from ottla.monitoring.pages import Monitoring
 from ottla.neighbours import Neighbours
 from ottla.network.controller_peer import ControllerPeer
+from ottla.network.haste import wake_up_in_batches
 from ottla.network.server import BindError, Server
 from ottla.network.transaction_peer import MarkerSender, Verifications
 from ottla.records.kernel import NATIVE
@@ -203,7 +204,8 @@ class Broker:
     def _build(self, store: Store, logs: LogManager, configs: Configs, replicas: Replicas) -> Controller:
         """Everything that serves clients and other brokers."""
         loop = asyncio.get_running_loop()
-        timer = Deadlines(loop.call_later, loop.time)
+        timer = loop.call_later
+        deadlines = Deadlines(timer, loop.time)
         around = self._surroundings
         self._neighbours = neighbours = Neighbours(
             self.broker_id, self.config, self._metadata, store, around.dial, around.open_line, self._spawn,
@@ -225,7 +227,7 @@ class Broker:
         groups = GroupCoordinator(
             GroupSettings.of(self.config),
             self._clock,
-            TopicJournal(OFFSETS_TOPIC, replicas, self._metadata, create, timer),
+            TopicJournal(OFFSETS_TOPIC, replicas, self._metadata, create, deadlines),
             timer,
             topics=ImageTopics(self._metadata),
             new_member_id=lambda prefix: f"{prefix}-{UUID(bytes=new_id(self._random))}",
@@ -233,13 +235,13 @@ class Broker:
             offload=self.run_blocking,
         )
         guards = Guards()
-        markers = LocalMarkers(replicas, groups, self._clock, timer, guards)
+        markers = LocalMarkers(replicas, groups, self._clock, deadlines, guards)
         self._marker_sender = MarkerSender(neighbours.connect)
         self._verifications = Verifications(neighbours.connect)
         transactions = TransactionCoordinator(
             TransactionSettings.of(self.config),
             self._clock,
-            TopicJournal(TRANSACTIONS_TOPIC, replicas, self._metadata, create, timer),
+            TopicJournal(TRANSACTIONS_TOPIC, replicas, self._metadata, create, deadlines),
             timer,
             new_producer_id=producer_ids.allocate,
             send_markers=RemoteMarkers(self.broker_id, markers.write, replicas, self._metadata, self._marker_sender).write,
@@ -273,7 +275,7 @@ class Broker:
                 lambda: self._random.randrange(1, 2**31),
             ),
             fetch_max_bytes=self.config.integer("fetch.max.bytes"),
-            timer=timer,
+            timer=deadlines,
             run_blocking=self.run_blocking,
             spawn=self._spawn,
             mover=(mover := Mover(replicas, logs, self.run_blocking, self._spawn)),
@@ -417,7 +419,11 @@ class Broker:
 
 
 def _give_way() -> None:
-    """Threads that wait for disks come after the loop that serves everybody: on Linux each thread has a niceness of its own."""
+    """Threads that wait for disks come after the loop that serves everybody: on Linux each thread has a niceness of its own.
+
+    One that is started while large requests stream in has inherited the loop's patience.
+    """
+    wake_up_in_batches(False)
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 

@@ -86,8 +86,8 @@ def is_large(parts: Sequence[Part] | None) -> bool:
 def in_one_piece(out: deque[Part | memoryview]) -> bytes | memoryview:
     """All that is to be sent before the first file region, which becomes the first part: one call sends it.
 
-    To copy small answers costs less than to tell the kernel where each of them lies. A large one is not kept waiting for
-    others, and has at most a few small ones before it.
+    To copy small answers costs less than to tell the kernel where each of them lies. A large one is seldom among them, as it
+    does not wait for others.
     """
     run: list[bytes | memoryview] = []
     while out and not isinstance(part := out[0], FileSlice):

@@ -29,7 +29,7 @@ class Buffer:
         self.in_one_page = False
 
     def put_in_one_page(self) -> None:
-        """What it holds goes, and from the next byte on its memory is one large page, where the system has any.
+        """What it holds goes, and from the next byte on its memory is one large page, where the system has any for it.
 
         A request of 128 KB is copied to 32 small pages, and summed up and written from there. In one large page all of that
         costs a twentieth less.
@@ -44,8 +44,8 @@ class Buffer:
 class BufferPool:
     """The buffers that nobody uses at the moment.
 
-    A few large ones, which a busy broker uses again and again, lie in a page of their own each; not more of them, as such a
-    page is real from its first byte on.
+    A few large ones, which a busy broker uses again and again, lie in large pages; not more of them, as such a page is real
+    from its first byte on.
     """
 
     __slots__ = ("_in_one_page", "_large", "_small")
@@ -73,10 +73,12 @@ class BufferPool:
             if len(self._small) < _KEPT_SMALL:
                 self._small.append(buffer)
         elif buffer.size == LARGE:
-            if len(self._large) < _KEPT_LARGE:
+            large = self._large
+            if len(large) < _KEPT_LARGE:
                 if not buffer.in_one_page and self._in_one_page < _KEPT_LARGE:
                     buffer.put_in_one_page()
                     self._in_one_page += 1
-                self._large.append(buffer)
-            elif buffer.in_one_page:
-                self._in_one_page -= 1
+                large.append(buffer)
+            elif buffer.in_one_page:  # it takes the place of one that is not: there are no more of them than places
+                at = next((at for at, kept in enumerate(large) if not kept.in_one_page), 0)
+                large[at] = buffer

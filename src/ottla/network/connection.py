@@ -308,7 +308,8 @@ class Connection:
 
     def _flush(self) -> None:
         self._put_off = False
-        self._outgoing.flush()
+        if not self._outgoing.blocked:
+            self._outgoing.flush()
 
     def _flush_in_turn(self) -> None:
         """Send what is here, at the end of this turn of the loop if others share it."""

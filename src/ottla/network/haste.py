@@ -6,13 +6,13 @@ to sleep again: a fifth of the CPU time that producing costs. So while many larg
 system to be woken up without haste (SCHED_BATCH). Its share of the CPUs stays what it was, and where one is idle nothing
 changes at all.
 Guards: a thread that was started under another policy than the usual one keeps it; soon after the stream has ended requests
-are in haste again.
+are in haste again. What the loop's thread starts meanwhile inherits the policy, and has to take it back for itself.
 """
 
 from __future__ import annotations
 
 import os
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -26,41 +26,47 @@ MANY: Final = 4
 class Haste:
     """The large requests of one loop."""
 
-    __slots__ = ("_came", "_looks", "_loop", "_set_patient", "patient")
+    __slots__ = ("_came", "_loop", "_set_patient", "_timer", "patient")
 
     def __init__(self, loop: AbstractEventLoop, set_patient: Callable[[bool], bool] | None = None) -> None:
         """`set_patient` tells the system, and says whether anything changed."""
         self._loop = loop
         self._set_patient = set_patient if set_patient is not None else wake_up_in_batches
         self._came = 0
-        self._looks = False
+        self._timer: TimerHandle | None = None
         self.patient = False
         """Whether the system was asked to take its time."""
 
     def large_request(self) -> None:
         """One has come."""
         self._came += 1
-        if not self._looks:
-            self._looks = True
-            self._loop.call_later(WINDOW, self._look)
+        if self._timer is None:
+            self._timer = self._loop.call_later(WINDOW, self._look)
 
     def _look(self) -> None:
-        stream = self._came >= MANY
-        if stream is not self.patient and self._set_patient(stream):
-            self.patient = stream
-        self._looks = self._came > 0
+        self._be(self._came >= MANY)
+        self._timer = self._loop.call_later(WINDOW, self._look) if self._came else None
         self._came = 0
-        if self._looks:
-            self._loop.call_later(WINDOW, self._look)
+
+    def _be(self, patient: bool) -> None:
+        if patient is not self.patient and self._set_patient(patient):
+            self.patient = patient
+
+    def end(self) -> None:
+        """Nothing comes any more."""
+        self._be(False)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def wake_up_in_batches(patient: bool) -> bool:
     """Ask it of the system for this thread, or take it back; False where that cannot be had."""
     if not hasattr(os, "SCHED_BATCH"):
         return False
-    usual, other = (os.SCHED_OTHER, os.SCHED_BATCH) if patient else (os.SCHED_BATCH, os.SCHED_OTHER)
+    now, then = (os.SCHED_OTHER, os.SCHED_BATCH) if patient else (os.SCHED_BATCH, os.SCHED_OTHER)
     with suppress(OSError):
-        if os.sched_getscheduler(0) == usual:
-            os.sched_setscheduler(0, other, os.sched_param(0))
+        if os.sched_getscheduler(0) == now:
+            os.sched_setscheduler(0, then, os.sched_param(0))
             return True
     return False

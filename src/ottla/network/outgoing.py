@@ -76,7 +76,7 @@ class Outgoing:
         self._parts.extend(parts)
 
     def flush(self) -> None:
-        """Send what is here, as far as the client takes it; the rest when it takes more."""
+        """Send what is here, as far as the client takes it; the rest when it takes more, and then nobody has to ask."""
         self._bulky = False
         parts = self._parts
         left = MOST_IN_A_TURN
@@ -146,7 +146,7 @@ class Outgoing:
             self._rest = 0.0
 
     def _rested(self) -> None:
-        if self._parts:
+        if self.blocked:
             self._loop.add_writer(self._fd, self._writable)
 
     def _writable(self) -> None:

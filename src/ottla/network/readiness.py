@@ -48,8 +48,8 @@ class Turn:
         self.shared = False
         """Whether the poll found several sockets: only then there is an end that comes after others."""
         self.listeners: set[int] = set()
-        """The sockets of clients that wait for what others bring. Of several that are ready these come last: then what the
-        others have brought is there, and nobody has to wait for it and to be woken up."""
+        """The sockets of clients that once had to wait for what others bring, until they go. Of several that are ready these
+        come last: then what the others have brought is there, and nobody has to wait for it and to be woken up."""
         self._first: list[Ready] = []
         self._then: list[Ready] = []
 

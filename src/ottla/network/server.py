@@ -76,6 +76,7 @@ class Server:
         self.stop_accepting()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
+        self._traffic.haste.end()
         for connection in tuple(self.connections):
             connection.close()
 

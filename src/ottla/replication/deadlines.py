@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 _CLEAR_AWAY: Final = 100
 _EMPTY_ROWS: Final = 50
-"""A row that is empty for the moment keeps its timer while there are no more rows than these."""
+"""So many rows that are empty for the moment keep their timer."""
 
 
 class Handle(Protocol):
@@ -53,16 +53,20 @@ class Deadline:
 class Row:
     """Those who wait equally long."""
 
-    __slots__ = ("_deadlines", "_delay", "_of", "_off", "_timer")
+    __slots__ = ("_deadlines", "_delay", "_empty", "_of", "_off", "_timer")
 
     def __init__(self, of: Deadlines, delay: float) -> None:
         self._of = of
         self._delay = delay
         self._deadlines: deque[Deadline] = deque()
         self._off = 0
+        self._empty = False
         self._timer = of.call_later(delay, self.look)
 
     def add(self, at: float, callback: Callable[[], None]) -> Deadline:
+        if self._empty:
+            self._empty = False
+            self._of.empty_rows -= 1
         deadline = Deadline(self, at, callback)
         self._deadlines.append(deadline)
         return deadline
@@ -75,7 +79,10 @@ class Row:
             deadlines.popleft()
             self._off -= 1
         if not deadlines:
-            if self._of.rows > _EMPTY_ROWS:
+            if self._of.empty_rows < _EMPTY_ROWS:
+                self._empty = True
+                self._of.empty_rows += 1
+            else:
                 self._timer.cancel()
                 self._of.left(self._delay)
         elif self._off > _CLEAR_AWAY and self._off * 2 > len(deadlines):
@@ -98,6 +105,8 @@ class Row:
             self._timer = of.call_later(deadlines[0].at - now, self.look)
         else:
             of.left(self._delay)
+            if self._empty:
+                of.empty_rows -= 1
         for one in due[1:]:
             of.call_later(0.0, one.reached)  # on its own, in case the one before fails
         if due:
@@ -105,13 +114,14 @@ class Row:
 
 
 class Deadlines:
-    """All of one loop. Called like the loop's `call_later`."""
+    """All of one loop. Called like the loop's `call_later`, by those whose waits have few different lengths."""
 
-    __slots__ = ("_rows", "call_later", "now")
+    __slots__ = ("_rows", "call_later", "empty_rows", "now")
 
     def __init__(self, call_later: Callable[[float, Callable[[], None]], Handle], now: Callable[[], float]) -> None:
         self.call_later = call_later
         self.now = now
+        self.empty_rows = 0
         self._rows: dict[float, Row] = {}
 
     def __call__(self, delay: float, callback: Callable[[], None]) -> Deadline:

@@ -516,6 +516,77 @@ def test_who_had_to_wait_is_a_listener_until_it_goes() -> None:
     story(steps, wait)
 
 
+def test_a_buffer_in_a_large_page_is_kept_before_others() -> None:
+    pool = BufferPool()
+    pool.give_back(pool.take(large=True))
+    special = pool.take(large=True)
+    others = [pool.take(large=True) for _ in range(8)]
+    for buffer in (*others, special):
+        pool.give_back(buffer)
+    assert any(buffer is special for buffer in pool._large)
+    assert sum(buffer.in_one_page for buffer in pool._large) == 4
+
+
+@pytest.mark.parametrize(("size", "large"), [(8, 0), (SMALL, 0), (SMALL + 1, 1)])
+def test_large_requests_are_told_to_haste(size: int, large: int) -> None:
+    async def steps(pair: Pair) -> None:
+        data = frame(body(1, size))
+        sending = asyncio.ensure_future(pair.send(data))
+        await pair.receive(len(data))
+        await sending
+        assert pair.traffic.haste._came == large
+        pair.traffic.haste.end()
+
+    story(steps)
+
+
+def test_what_was_waited_for_leaves_first_when_the_turn_is_over() -> None:
+    async def steps(pair: Pair) -> None:
+        turn = Turn()
+        turn.shared = True
+        order: list[str] = []
+        listener, other = Pair(turn=turn), Pair(turn=turn)
+        try:
+            turn.listeners.add(listener.connection.fd)
+            for one, name in ((other, "other"), (listener, "listener")):
+                one.connection._in_hand = one.connection._processing = True
+                one.connection.answer([name.encode()])
+                one.connection._processing = False
+                one.connection.paid()
+            flushed = turn._first + turn._then
+            for flush in flushed:
+                flush()
+                for one, name in ((other, "other"), (listener, "listener")):
+                    with contextlib.suppress(BlockingIOError):
+                        if one.client.recv(100):
+                            order.append(name)
+            assert order == ["listener", "other"]
+        finally:
+            listener.end()
+            other.end()
+
+    story(steps)
+
+
+def test_a_rest_ends_also_where_what_rested_has_left_by_another_way(region: SegmentFile) -> None:
+    """Answers that were owed are sent at the end of a turn, which may come within the rest of one of them."""
+
+    async def steps(pair: Pair) -> None:
+        busy_elsewhere(pair)
+        pair.traffic.old_data.rests_until = pair.loop.time() + 0.02
+        pair.connection._in_hand = True
+        pair.connection.answer([FileSlice(region, 0, 20_000, old=True), b"tail"])
+        assert pair.connection._outgoing.blocked
+        pair.traffic.old_data.rests_until = 0.0
+        pair.connection._flush()  # what was put off to the end of the turn
+        pair.connection._outgoing.flush()
+        assert (await pair.receive(20_004)).endswith(b"tail")
+        await pair.send(frame(body(2)))
+        assert await pair.receive(len(frame(body(2)))) == frame(body(2)), "the connection goes on"
+
+    story(steps)
+
+
 @pytest.mark.parametrize("early", [False, True])
 def test_a_connection_that_ends_gives_its_buffer_back(early: bool) -> None:
     def close(connection: Connection, _data: bytes) -> None:

@@ -6,27 +6,40 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from ottla.broker import _give_way
 from ottla.network.haste import MANY, WINDOW, Haste, wake_up_in_batches
+
+
+class Timer:
+    def __init__(self, loop: Clockwork, callback: Callable[[], None]) -> None:
+        self._loop = loop
+        self.callback = callback
+
+    def cancel(self) -> None:
+        self._loop.timers.remove(self)
 
 
 class Clockwork:
     """A loop of which only the timers are wanted; time passes when the test says so."""
 
     def __init__(self) -> None:
-        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.timers: list[Timer] = []
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
-        self.timers.append((delay, callback))
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        assert delay == WINDOW
+        timer = Timer(self, callback)
+        self.timers.append(timer)
+        return timer
 
     def pass_a_window(self) -> None:
         timers, self.timers = self.timers, []
-        for delay, callback in timers:
-            assert delay == WINDOW
-            callback()
+        for timer in timers:
+            timer.callback()
 
 
 def a_haste(answer: bool = True) -> tuple[Haste, Clockwork, list[bool]]:
@@ -79,6 +92,16 @@ def test_what_the_system_refused_is_not_taken_back() -> None:
     assert not haste.patient
 
 
+def test_at_the_end_all_is_as_it_was() -> None:
+    haste, loop, told = a_haste()
+    window(haste, loop, MANY)
+    haste.end()
+    assert told == [True, False]
+    assert loop.timers == []
+    haste.end()
+    assert told == [True, False]
+
+
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="only Linux has this policy")
 def test_the_policy_of_the_loops_thread_and_of_no_other() -> None:
     found: list[int] = []
@@ -87,6 +110,8 @@ def test_the_policy_of_the_loops_thread_and_of_no_other() -> None:
         assert wake_up_in_batches(True)
         found.append(os.sched_getscheduler(0))
         assert not wake_up_in_batches(True)
+        with ThreadPoolExecutor(1, initializer=_give_way) as pool:
+            found.append(pool.submit(os.sched_getscheduler, 0).result())
         assert wake_up_in_batches(False)
         found.append(os.sched_getscheduler(0))
         assert not wake_up_in_batches(False)
@@ -94,7 +119,7 @@ def test_the_policy_of_the_loops_thread_and_of_no_other() -> None:
     thread = threading.Thread(target=on_a_thread_of_its_own)
     thread.start()
     thread.join()
-    assert found == [os.SCHED_BATCH, os.SCHED_OTHER]
+    assert found == [os.SCHED_BATCH, os.SCHED_OTHER, os.SCHED_OTHER], "the broker's threads take it back"
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 

@@ -30,6 +30,7 @@ class Clockwork:
         self.now = 100.0
         self._timers: list[tuple[float, int, Callable[[], None], Handle]] = []
         self.failed: list[Exception] = []
+        self.asked = 0
         self._number = itertools.count()
         self.deadlines = Deadlines(self.call_later, lambda: self.now)
 
@@ -38,6 +39,7 @@ class Clockwork:
         return sum(not handle.cancelled for *_, handle in self._timers)
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Handle:
+        self.asked += 1
         handle = Handle()
         heapq.heappush(self._timers, (self.now + delay, next(self._number), callback, handle))
         return handle
@@ -75,6 +77,17 @@ def test_one_timer_for_thousands_that_are_called_off() -> None:
     assert not loop.timers
 
 
+def test_others_who_wait_take_no_row_from_those_that_come_and_go() -> None:
+    loop = Clockwork()
+    for number in range(200):
+        loop.deadlines(30 + number, lambda: None)
+    for _ in range(1000):
+        loop.deadlines(0.5, pytest.fail).cancel()
+    assert loop.asked == 201
+    loop.go_to(1000)
+    assert loop.deadlines.rows == loop.deadlines.empty_rows == 0
+
+
 def test_deadlines_of_any_length_leave_few_rows_behind() -> None:
     loop = Clockwork()
     waiting = [loop.deadlines(30 + number / 1000, pytest.fail) for number in range(5000)]
@@ -82,7 +95,7 @@ def test_deadlines_of_any_length_leave_few_rows_behind() -> None:
         deadline.cancel()
     assert loop.timers == loop.deadlines.rows <= 50
     loop.go_to(200)
-    assert loop.deadlines.rows == 0
+    assert loop.deadlines.rows == loop.deadlines.empty_rows == 0
 
 
 def test_what_was_called_off_keeps_nothing_alive() -> None:
@@ -147,6 +160,7 @@ def test_one_that_is_reached_calls_off_another_of_the_same_moment() -> None:
         one.cancel()
     loop.go_to(200)
     assert not loop.failed
+    assert loop.deadlines.rows == loop.deadlines.empty_rows == 0
 
 
 def test_one_that_is_reached_waits_again() -> None:
@@ -196,4 +210,4 @@ def test_as_one_timer_each_would_do(steps: list[tuple[str, float]]) -> None:
     loop.go_to(1000)
     assert set(reached) == set(range(len(made))) - off
     assert all(when == at[number] for number, when in reached.items())
-    assert not loop.timers
+    assert loop.timers == loop.deadlines.rows == loop.deadlines.empty_rows == 0
