@@ -52,7 +52,8 @@ def markdown(samples: Samples, facts: dict[str, str]) -> str:
         "Written by `make bench`: do not edit. The same load from a process of its own, on one broker at a time while the other"
         " stands by, in turns, each with a fresh directory on the same disk. The client is librdkafka; for transactions,"
         " commits, groups and compaction it is one at the level of the wire: the broker is measured, not a client's waits and"
-        " intervals.",
+        " intervals. Before each produce of *the same load* memory is touched and given back: the host of a virtual machine"
+        " takes free pages away after two seconds, and getting them again (here up to 2.4 s/GB) would count as the broker's.",
         "",
         "Each figure is a median; its spread, from least to most, stands in brackets. *Cold* is right after the start; *warm*"
         " is after the JVM's figures settled. *Ratio* is Ottla's figure divided by the warmed-up Apache Kafka's: of costs (no"
