@@ -15,8 +15,9 @@ MOST_IN_A_TURN: Final = 256 << 10
 """Bytes of file regions that one client is sent in one turn of the loop while others are busy."""
 _MOST_OLD_AT_ONCE: Final = 64 << 10
 _REST: Final = 6
-"""Old data rests so many times as long as it was being sent: it gets a seventh of the loop's time. Measured beside one hot topic:
-without rest 600 MB/s and four times the hot p99; with 4 250 MB/s and 1.7 to 2.4 times; with 6 230 MB/s and less than twice."""
+"""Old data rests so many times as long as it was being sent: it gets a seventh of the loop's time. Measured beside one hot
+topic: without rest 600 MB/s and four times the hot p99; with 4 250 MB/s and 1.7 to 2.4 times; with 6 230 MB/s and less than
+twice."""
 _QUIET: Final = 0.005
 """Seconds without a request of anybody else: then there is nobody to hold up."""
 _SHORTEST_REST: Final = 0.0005
