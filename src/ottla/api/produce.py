@@ -18,7 +18,7 @@ from ottla.records.batch import is_transactional, read_header
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.waiting import DelayedProduce
 from ottla.storage.log import Log
-from ottla.wire.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from ottla.wire.apis.produce import ProduceRequest, ProduceResponse
 from ottla.wire.plain_produce import FLEXIBLE, Produced, Topics, all_written, as_table
 
 log: Final = logging.getLogger("ottla.api")
@@ -182,15 +182,8 @@ def _answer_when_committed(ctx: Context, timeout_ms: int, topics: Topics, pendin
 def produce_error(request: ProduceRequest, error: Error, message: str) -> ProduceResponse | None:
     if request.acks == 0:
         return None
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                partition_responses=[
-                    PartitionProduceResponse(index=data.index, error_code=error, base_offset=-1, error_message=message)
-                    for data in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
-    )
+    topics: Topics = [(topic.name, [Produced(data.index) for data in topic.partition_data]) for topic in request.topic_data]
+    for _, results in topics:
+        for result in results:
+            result.refused(error, message)
+    return as_table(topics)

@@ -83,7 +83,7 @@ def is_large(parts: Sequence[Part] | None) -> bool:
     return parts is not None and len(parts) > 0 and (len(parts) > 1 or len(parts[0]) > SMALL)
 
 
-def in_one_piece(out: deque[Part | memoryview]) -> bytes | memoryview:
+def in_one_piece(out: deque[Part | memoryview]) -> bytes:
     """All that is to be sent before the first file region, which becomes the first part: one call sends it.
 
     To copy small answers costs less than to tell the kernel where each of them lies. A large one is seldom among them, as it
@@ -93,7 +93,7 @@ def in_one_piece(out: deque[Part | memoryview]) -> bytes | memoryview:
     while out and not isinstance(part := out[0], FileSlice):
         run.append(part)
         out.popleft()
-    joined = run[0] if len(run) == 1 else b"".join(run)
+    joined = b"".join(run)
     out.appendleft(joined)
     return joined
 

@@ -111,9 +111,8 @@ class Connection:
             buffer = self._buffer = self._pool.take(self._large)
         filled = self._filled
         if filled == buffer.size:
-            if (
-                self._in_hand or self._outgoing.blocked
-            ):  # as far ahead as we may: the rest stays in the kernel until the answer is gone
+            if self._in_hand or self._outgoing.blocked:
+                # As far ahead as we may: the rest stays in the kernel until the answer is gone.
                 self._reading = False
                 self._loop.remove_reader(self.fd)
             else:  # the answer has just gone, and what is here was not looked at yet

@@ -86,7 +86,7 @@ class Outgoing:
                 if isinstance(part, FileSlice):
                     left -= self._send_region(part, left)
                     continue
-                if len(parts) > 1:
+                if len(parts) > 1 and not isinstance(parts[1], FileSlice):
                     part = in_one_piece(parts)
                 sent = self._sock.send(part, _MSG_MORE if len(parts) > 1 else 0)
                 if sent == len(part):

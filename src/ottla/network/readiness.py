@@ -59,9 +59,9 @@ class Turn:
 
     def catch_up(self) -> None:
         """Do now what was put off."""
-        put_off = self._first + self._then
-        if not put_off:
+        if not self._first and not self._then:
             return
+        put_off = self._first + self._then
         self._first, self._then = [], []
         for work in put_off:
             try:
